@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sievenet.control.deployment.definition import deployed, merged, ports_at, reduced
+from sievenet.control.deployment.definition import NOBODY, deployed, merged, ports_at, reduced
 from sievenet.control.deployment.deployment import Deployment
 from sievenet.control.deployment.held import DzTable
 from sievenet.control.deployment.keys import common, covers, place
@@ -101,6 +101,36 @@ def test_a_deployment_follows_its_definition(table, changes):
         if now is not None:
             seen[key] = now
     assert seen == deployment.table
+
+
+BATCHES = st.lists(st.lists(st.tuples(KEYS, st.one_of(st.none(), PORTS)), min_size=1, max_size=6), max_size=12)
+
+
+@given(TABLES, st.sets(KEYS, max_size=6), BATCHES)
+def test_entries_that_go_together_leave_merges_as_if_they_had_never_been(table, merges, batches):
+    deployment, ideal = Deployment(1, table), dict(table)
+    deployment.remerge(merges)
+    for batch in batches:
+        before = deployment.merges
+        gone = {key for key, ports in batch if not (ports or NOBODY) >= ideal.get(key, NOBODY)}
+        deployment.put_all(batch)
+        for key, ports in batch:
+            gone |= {key} if not (ports or NOBODY) >= ideal.get(key, NOBODY) else set()
+            ideal.pop(key, None)
+            if ports is not None:
+                ideal[key] = ports
+        now = deployment.merges
+        assert deployment.table == deployed(ideal, now, 1)
+        for key in before & now:  # those that lost an entry are as small as can be
+            others = (before | now) - {key}
+            if any(covers(key, each) or covers(each, key) for each in others):
+                continue
+            if any(covers(key, each) for each in gone - ideal.keys()):
+                mine = [each for each in ideal if covers(key, each)]
+                assert key == common(min(mine, key=place), max(mine, key=place))
+        again = Deployment(1, ideal)
+        again.remerge(now)
+        assert again.table == deployment.table
 
 
 @given(TABLES, st.sets(KEYS, max_size=8), st.integers(1, 14))

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sievenet.control.deployment import Holdings, Rooms
+from sievenet.control.deployment import Deployment, Holdings, Rooms
 from sievenet.control.registrations import Changes, Registrations
 from sievenet.control.routes import Routes, Wires
 from sievenet.network import Testbed, spanning_trees
@@ -16,14 +16,14 @@ from tests.seeds import seeds
 class Side:
     """Registrations and the deployed tables that follow, in one call or one by one."""
 
-    def __init__(self, limit: int, least: bool, together: bool) -> None:
+    def __init__(self, limit: int, least: bool, together: bool, limited: slice = slice(-2)) -> None:
         topology = Testbed.build()
         wires = Wires(topology)
         self.wires, self.together = wires, together
         self.registrations = Registrations(1, wires, Routes(wires, spanning_trees(topology, 1)[0]))
         self.rooms = Rooms()
         self.holdings = Holdings(self.rooms, "lane", 1, 1, least=least)
-        for switch in topology.switches[:-2]:  # the others have no limit
+        for switch in topology.switches[limited]:  # the others have no limit
             self.rooms.resize(switch, limit + 1)
             self.holdings.open(switch, ())
         self.hosts = [topology.attachment(host) for host in topology.hosts]
@@ -74,3 +74,24 @@ def test_one_call_does_what_many_do(seed, least):
             assert len(table) == table.told <= max(1, limit)
     assert sides[0].holdings.merged == sides[1].holdings.merged
     assert not limit or limit > 20 or sides[0].holdings.merged
+
+
+@pytest.mark.parametrize("least", [False, True])
+@pytest.mark.parametrize("limit", range(2, 8))
+def test_a_small_table_is_merged_no_further_than_it_must_be(limit, least):
+    side, random_ = Side(limit, least, True, slice(1)), random.Random(limit)
+    ((_, table),) = side.holdings.items()
+    side.registrations.offer(side.attach(0, 7), [1])
+    for _ in range(60):
+        host, length = random_.randrange(len(side.hosts)), random_.choice((2, 4, 9, 30))
+        key = 1 << length | random_.getrandbits(length)
+        before = side.holdings.merged
+        side.registrations.want(side.attach(host, 1000 + random_.randrange(12)), [key])
+        side.advance()
+        if side.holdings.merged > before:
+            again = Deployment(1, table.ideal)
+            again.remerge(table.merges)
+            assert again.table == table.table
+            again.relax(limit)
+            assert len(again) == len(table)
+    assert side.holdings.merged

@@ -18,7 +18,7 @@ by little as room returns.
 `tell` hands out what changed in the table since the last time, in a safe order (`tree.differences`); `sweep` does all
 this for the tables of many switches at once.
 
-Cost: O(depth) per changed entry; a merge that loses an entry is united again, in the number of its entries.
+Cost: O(depth) per changed entry; a merge that loses one is looked through until its ports are found at others.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class Deployment:
         self._ideal: dict[int, Ports] = {}
         self._stale = False
         #: The arrays and ports that `where` was worked out for, and what it was.
-        self._where: tuple[Any, Any, tuple[int, ...]] = (None, None, ())
+        self._where: tuple[Any, Any, bytes] = (None, None, b"")
         #: Entries that the switch had when changes were last taken.
         self.told = 0
         self.put_all((ideal or {}).items())
         self.forget()
 
     def __len__(self) -> int:
-        return int(self._arrays.nodes[0, ENTRIES])
+        return self._arrays.nodes.item(ENTRIES)  # of node 0
 
     @property
     def table(self) -> dict[int, Ports]:
@@ -282,13 +282,17 @@ class Deployment:
         kernels().put_all(self._arrays, np.array(words, np.uint64).reshape(-1, 4), masks)
 
     @property
-    def where(self) -> tuple[int, ...]:
-        """Where the tree is, for compiled code that follows many (`tree.sweep`); true as long as nothing changes it."""
+    def where(self) -> bytes:
+        """Where the tree is, in numbers of eight bytes, for compiled code that follows many (`tree.sweep`).
+
+        True as long as nothing changes it.
+        """
         arrays, order, found = self._where
         if arrays is not self._arrays or order is not self._sets.order:
             arrays, order = self._arrays, self._sets.order
             assert all(each.flags.c_contiguous for each in arrays)
-            found = *(each.ctypes.data for each in arrays), *arrays.masks.shape[::2], order.ctypes.data, len(order)
+            places = *(each.ctypes.data for each in arrays), *arrays.masks.shape[::2], order.ctypes.data, len(order)
+            found = np.array(places, np.int64).tobytes()
             self._where = arrays, order, found
         return found
 

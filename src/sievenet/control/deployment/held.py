@@ -267,8 +267,8 @@ class CellTables(Held):
         size = self.told
         came, went = self.deployment.taken()
         root, standing = self.deployment.root, self.deployment.table - came
-        flows = (map(self.flow, sorted(some)) for some in (came, went))
-        done = self._in_order(*flows, size, room, lambda port: (port, *root) in standing)
+        new, old = map(self.flow, sorted(came)), map(self.flow, sorted(went))
+        done = self._in_order(new, old, size, room, lambda port: (port, *root) in standing)
         self.most = peak(size, done)
         return done
 

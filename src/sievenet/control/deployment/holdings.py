@@ -124,13 +124,10 @@ class Holdings:
 
         Where the room is another (`refits`), merges are made or undone.
         """
-        needs: dict[str, int] = {}
         again = {switch for switch in (*refits, *self._untold) if switch in self._of}
         self._untold.clear()
         swept = self._sweep(changes, again)
-        for switch, most in swept.items():
-            needs[switch] = most
-            self._rooms.share(switch, self.who, self._of[switch].told)
+        needs = dict(swept)
         left = self._of.keys() & {*changes.first, *changes.second, *again} - (swept.keys() - changes.second.keys())
         for switch in [s for s in self._of if s in left] if left else ():
             deployment, most = self._of[switch], swept.get(switch, 0)
@@ -154,30 +151,37 @@ class Holdings:
 
     def _sweep(self, changes: Changes, again: Container[str]) -> dict[str, int]:
         """Let tables follow the first step, as many as can be in one call; returns the most entries on the way."""
-        some: list[tuple[str, DzTable, Entries, int]] = []
-        for switch, entries in changes.first.items():
+        some: list[tuple[str, DzTable, Entries]] = []
+        first, capacity = changes.first, self._rooms.capacity
+        for switch, entries in first.items():
             table = self._of.get(switch)
-            if isinstance(entries, Entries) and isinstance(table, DzTable) and table.plain and switch not in again:
-                limit = self._rooms.limit(switch, self.who)
-                if limit is not None:
-                    some.append((switch, table, entries, limit))
+            # Their very types: to ask for others of the kind takes longer, and there are none.
+            if type(table) is not DzTable or type(entries) is not Entries or switch in again:
+                continue
+            if table.plain and switch in capacity:
+                some.append((switch, table, entries))
         if not some:
             return {}
-        _, tables, told, limits = zip(*some, strict=True)
-        sizes = [table.told for table in tables]
-        found = {}
-        outcomes = sweep(self._category, tables, told, limits, least=self._least)
-        for (switch, table, _, limit), size, outcome in zip(some, sizes, outcomes, strict=True):
-            self.merged += outcome.merged
-            table.most, now = outcome.most, outcome.told
-            if outcome.too_far:  # merged halves became alike, and those around them
+        switches, tables, parts = zip(*some, strict=True)
+        limits, found = self._rooms.limits(switches, self.who), {}
+        outcomes, batch = sweep(self._category, tables, parts, limits, least=self._least)
+        each = zip(switches, tables, limits, outcomes, strict=True)
+        for switch, table, limit, (merged, too_far, most, size, start, end) in each:
+            self.merged += merged
+            if too_far:  # merged halves became alike, and those around them
+                told = table.told
                 table.relax(limit)
-                now = self._told(switch, size)
-            found[switch] = max(table.most, table.told)
-            if now:
-                changes.first[switch] = now
+                now: Sequence[FlowChange] = self._told(switch, told)
+                most = max(table.most, table.told)
             else:
-                del changes.first[switch]
+                table.most, table.told = most, size
+                now = batch.part(start, end)
+            found[switch] = most
+            if now:
+                first[switch] = now
+            else:
+                del first[switch]
+        self._rooms.shares(switches, self.who, [table.told for table in tables])
         return found
 
     def fit(self, switch: str) -> None:
@@ -212,9 +216,8 @@ class Holdings:
 
     def settle(self, switches: Iterable[str]) -> None:
         """Nothing is under way there: each has its table."""
-        for switch in switches:
-            if switch in self._of and switch in self._rooms.capacity:
-                self._rooms.settle(switch, self.who, len(self._of[switch]))
+        limited = [switch for switch in switches if switch in self._of and switch in self._rooms.capacity]
+        self._rooms.settle_all(limited, self.who, [len(self._of[switch]) for switch in limited])
 
     def steady(self, switch: str) -> bool:
         """Whether entries are for everything (one, or one per port), or there are none."""

@@ -18,7 +18,7 @@ everything and is only modified (`Holder.steady`).  Where even that is not enoug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Protocol
 
 from sievenet.errors import Rejected, SievenetError
@@ -54,33 +54,35 @@ class _Claim:
         self.refuse = refuse
 
 
-class _Ledger:
-    """A number per switch and holder, summed up per switch."""
+class _Table:
+    """The table of a switch, and who has how much of it."""
+
+    __slots__ = ("capacity", "holds", "parts", "shares")
 
     def __init__(self) -> None:
-        self._of: dict[str, dict[Hashable, int]] = {}
-        self._sum: dict[str, int] = {}
+        #: Entries that it holds, if there is a limit.
+        self.capacity: int | None = None
+        self.parts: dict[Hashable, _Part] = {}
+        #: Sums over its parts.
+        self.shares = self.holds = 0
 
-    def get(self, switch: str, who: Hashable) -> int:
-        return self._of.get(switch, {}).get(who, 0)
 
-    def set(self, switch: str, who: Hashable, number: int) -> None:
-        of = self._of.setdefault(switch, {})
-        if of.get(who, 0) == number:
-            return
-        self._sum[switch] = self._sum.get(switch, 0) + number - of.pop(who, 0)
-        if number:
-            of[who] = number
+class _Part:
+    """What a holder has of a table: its share, and what it may hold just now."""
 
-    def sum(self, switch: str) -> int:
-        return self._sum.get(switch, 0)
+    __slots__ = ("holds", "share", "table")
 
-    def holders(self, switch: str) -> Mapping[Hashable, int]:
-        return self._of.get(switch, {})
+    def __init__(self, table: _Table) -> None:
+        self.table = table
+        self.share = self.holds = 0
 
-    def forget(self, who: Hashable) -> None:
-        for switch in self._of:
-            self.set(switch, who, 0)
+    def set_share(self, entries: int) -> None:
+        self.table.shares += entries - self.share
+        self.share = entries
+
+    def set_holds(self, entries: int) -> None:
+        self.table.holds += entries - self.holds
+        self.holds = entries
 
 
 class Rooms:
@@ -90,8 +92,9 @@ class Rooms:
         #: Entries that a switch holds, of those that have a limit.
         self.capacity: dict[str, int] = {}
         self._holders: dict[Hashable, Holder] = {}
-        self._share = _Ledger()
-        self._holds = _Ledger()
+        self._tables: dict[str, _Table] = {}
+        #: By holder and switch.
+        self._parts: dict[Hashable, dict[str, _Part]] = {}
         self._waiting: list[_Claim] = []
 
     def resize(self, switch: str, capacity: int | None) -> None:
@@ -100,6 +103,7 @@ class Rooms:
             self.capacity.pop(switch, None)
         else:
             self.capacity[switch] = capacity
+        self._table(switch).capacity = capacity
 
     def join(self, who: Hashable, holder: Holder) -> None:
         """A holder comes, or another stands for it."""
@@ -108,48 +112,90 @@ class Rooms:
     def leave(self, who: Hashable) -> None:
         """A holder has nothing any more."""
         self._holders.pop(who, None)
-        self._share.forget(who)
-        self._holds.forget(who)
+        for part in self._parts.pop(who, {}).values():
+            part.set_share(0)
+            part.set_holds(0)
+            del part.table.parts[who]
         self._waiting = [claim for claim in self._waiting if claim.who != who]
         self.retry()
 
     # -- numbers -----------------------------------------------------------------------------
 
+    def _table(self, switch: str) -> _Table:
+        found = self._tables.get(switch)
+        if found is None:
+            found = self._tables[switch] = _Table()
+        return found
+
+    def _part(self, switch: str, who: Hashable) -> _Part:
+        mine = self._parts.get(who)
+        if mine is None:
+            mine = self._parts[who] = {}
+        found = mine.get(switch)
+        if found is None:
+            table = self._table(switch)
+            found = mine[switch] = table.parts[who] = _Part(table)
+        return found
+
+    def _parts_at(self, switches: Collection[str], who: Hashable) -> list[_Part]:
+        mine = self._parts.setdefault(who, {})
+        return [mine.get(switch) or self._part(switch, who) for switch in switches]
+
     def limit(self, switch: str, who: Hashable) -> int | None:
         """Most entries that a holder's table should have; less than one: a single entry for everything."""
-        capacity = self.capacity.get(switch)
-        return None if capacity is None else capacity - 1 - self._share.sum(switch) + self._share.get(switch, who)
+        return self.limits((switch,), who)[0] if switch in self.capacity else None
+
+    def limits(self, switches: Collection[str], who: Hashable) -> list[int]:
+        """The same for several switches that have a capacity."""
+        parts = zip(switches, self._parts_at(switches, who), strict=True)
+        return [self.capacity[switch] - 1 - part.table.shares + part.share for switch, part in parts]
 
     def room(self, switch: str, who: Hashable) -> int | None:
         """Most entries that a holder may have at any moment, as things are."""
-        capacity = self.capacity.get(switch)
-        return None if capacity is None else capacity - self._holds.sum(switch) + self._holds.get(switch, who)
+        part = self._part(switch, who)
+        capacity = part.table.capacity
+        return None if capacity is None else capacity - part.table.holds + part.holds
 
     def busy(self, switch: str, who: Hashable) -> bool:
         """Whether others have more for the moment than they are to have."""
-        holds, shares = self._holds.holders(switch), self._share.holders(switch)
-        return any(entries > shares.get(each, 0) for each, entries in holds.items() if each != who)
+        parts = self._table(switch).parts
+        return any(part.holds > part.share for each, part in parts.items() if each != who)
 
     def free(self, switch: str) -> int:
         """Entries that nobody has, but for the spare one."""
-        return self.capacity[switch] - 1 - self._share.sum(switch)
+        return self.capacity[switch] - 1 - self._table(switch).shares
 
     def share(self, switch: str, who: Hashable, entries: int) -> None:
         """A holder's table is to have so many entries."""
-        self._share.set(switch, who, entries)
+        self.shares((switch,), who, (entries,))
+
+    def shares(self, switches: Collection[str], who: Hashable, entries: Iterable[int]) -> None:
+        """The same for several switches."""
+        for part, number in zip(self._parts_at(switches, who), entries, strict=True):
+            if part.share != number:
+                part.set_share(number)
 
     def hold(self, switch: str, who: Hashable, entries: int) -> None:
         """A holder may have so many entries while its changes are under way."""
-        self._holds.set(switch, who, max(entries, self._holds.get(switch, who)))
+        part = self._part(switch, who)
+        if entries > part.holds:
+            part.set_holds(entries)
 
     def found(self, switch: str, who: Hashable, entries: int) -> None:
         """A holder has so many entries: somebody looked."""
-        self._holds.set(switch, who, entries)
+        self._part(switch, who).set_holds(entries)
 
     def settle(self, switch: str, who: Hashable, entries: int) -> None:
         """A holder's table has so many entries, and nothing is under way."""
-        self._share.set(switch, who, entries)
-        self._holds.set(switch, who, entries)
+        self.settle_all((switch,), who, (entries,))
+
+    def settle_all(self, switches: Collection[str], who: Hashable, entries: Iterable[int]) -> None:
+        """The same for several switches."""
+        for part, number in zip(self._parts_at(switches, who), entries, strict=True):
+            if part.share != number:
+                part.set_share(number)
+            if part.holds != number:
+                part.set_holds(number)
 
     # -- changes -----------------------------------------------------------------------------
 
@@ -171,11 +217,12 @@ class Rooms:
         for claim in list(self._waiting):
             if claim not in self._waiting:
                 continue
-            lacking = [switch for switch, entries in claim.needs.items() if self._lacks(claim.who, switch, entries)]
+            lacking = self._lacking(claim.who, claim.needs)
             if not lacking:
                 self._waiting.remove(claim)
-                for switch, entries in claim.needs.items():
-                    self.hold(switch, claim.who, entries)
+                for part, entries in zip(self._parts_at(claim.needs, claim.who), claim.needs.values(), strict=True):
+                    if entries > part.holds:
+                        part.set_holds(entries)
                 claim.go()
                 continue
             for switch in lacking:
@@ -184,7 +231,7 @@ class Rooms:
                     claim.refuse(
                         Rejected(
                             f"Switch {switch} is full: {self.capacity[switch]} entries fit, and each of "
-                            f"{len(self._share.holders(switch))} categories, partitions and changes of plans needs one "
+                            f"{len(self._shares(switch))} categories, partitions and changes of plans needs one "
                             "(with cells one for each port)"
                         )
                     )
@@ -193,33 +240,40 @@ class Rooms:
 
     def _too_small(self, switch: str, who: Hashable) -> bool:
         """Whether a holder's share never fits, with as few entries as can be for each of the others."""
-        others = {each: share for each, share in self._share.holders(switch).items() if each != who}
-        known = self._holders
-        least = sum(max(1, known[each].least(switch)) if each in known else share for each, share in others.items())
-        return self.capacity[switch] < self._share.get(switch, who) + least
+        known, least = self._holders, self._part(switch, who).share
+        for each, share in self._shares(switch).items():
+            if each != who:
+                least += max(1, known[each].least(switch)) if each in known else share
+        return self.capacity[switch] < least
 
-    def _lacks(self, who: Hashable, switch: str, entries: int) -> bool:
-        capacity, held = self.capacity.get(switch), self._holds.sum(switch)
-        if capacity is None or held > capacity:
-            return False  # a limit that is new: the sooner less is there, the better
-        room = capacity - held + self._holds.get(switch, who)
-        if entries > room:
-            return True
-        # What stays must leave the spare entry to whoever needs one.
-        if self._share.get(switch, who) < room:
-            return False
-        return not all(map(self._steady(switch), self._others(switch, who)))
+    def _lacking(self, who: Hashable, needs: Mapping[str, int]) -> list[str]:
+        """The switches at which there is too little room now."""
+        found = []
+        for (switch, entries), part in zip(needs.items(), self._parts_at(needs, who), strict=True):
+            capacity, held = part.table.capacity, part.table.holds
+            if capacity is None or held > capacity:
+                continue  # a limit that is new: the sooner less is there, the better
+            room = capacity - held + part.holds
+            # What stays must leave the spare entry to whoever needs one.
+            if entries > room or (part.share >= room and not self._spare(switch, who)):
+                found.append(switch)
+        return found
 
-    def _others(self, switch: str, who: Hashable) -> list[Hashable]:
-        return [each for each in self._share.holders(switch) if each != who]
+    def _spare(self, switch: str, who: Hashable) -> bool:
+        """Whether none of the others needs the spare entry."""
+        return all(map(self._steady(switch), (each for each in self._shares(switch) if each != who)))
+
+    def _shares(self, switch: str) -> dict[Hashable, int]:
+        """Who is to have how much of a switch."""
+        return {who: part.share for who, part in self._table(switch).parts.items() if part.share}
 
     def _steady(self, switch: str) -> Callable[[Hashable], bool]:
         return lambda who: who not in self._holders or self._holders[who].steady(switch)
 
     def balance(self, switch: str) -> None:
         """Ask whoever has most to give back, if shares are too large."""
-        shares = self._share.holders(switch)
         if self.free(switch) < 0:
+            shares = self._shares(switch)
             able = [who for who in shares if who in self._holders and not self._steady(switch)(who)]
             if able:
                 most = max(able, key=lambda who: (shares[who], repr(who)))

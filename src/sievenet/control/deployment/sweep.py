@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import repeat
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, TypeVar, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from sievenet.control.deployment.deployment import Deployment, kernels
 from sievenet.control.deployment.keys import Ports
@@ -22,57 +23,54 @@ from sievenet.control.registrations.changes import Entries
 from sievenet.index import CODE_BITS, Dz
 from sievenet.network import Add, Delete, Flow, FlowChange, Match, Modify
 
-__all__ = ["Outcome", "changes_of", "slack", "sweep"]
+__all__ = ["Told", "changes_of", "slack", "sweep"]
 
 #: By the number of what is to be done (`tree.layout`); umbrellas are opened and closed.
 _CHANGES: Final[tuple[Callable[[Flow], FlowChange], ...]] = (Add, Modify, Delete, Add, Delete)
 
 
-def slack(limit: int) -> int:
-    """Entries that a merge may leave unused: what comes next takes them, and to undo merges takes long."""
-    return 1 + limit // 32
+#: Entries of a table in which one more or less is little.
+_SMALL: Final = 8
+#: Which of the terms of a sweep the limits are.
+_LIMITS: Final = 1
+
+_Limit = TypeVar("_Limit", int, npt.NDArray[np.int64])
 
 
-class Outcome(NamedTuple):
-    """What came of a table."""
+def slack(limit: _Limit) -> _Limit:
+    """Entries that a merge may leave unused: what comes next takes them, and to undo merges takes long.
 
-    #: Whether entries had to be merged; and whether so many became one that some can be undone: nothing is told then.
-    merged: bool
-    too_far: bool
-    #: The most entries on the way, and how many there are now.
-    most: int
-    size: int
-    told: Sequence[FlowChange]
+    None in a small table, where each counts and little is to be looked at.
+    """
+    return (limit >= _SMALL) * (1 + limit // 32)
 
 
 def sweep(
     category: int, tables: Sequence[Deployment], changes: Sequence[Entries], limits: Sequence[int], *, least: bool
-) -> list[Outcome]:
-    """The ideal tables change by rows of one step of changes; each is merged at once where it exceeds its limit."""
+) -> tuple[list[list[int]], Told]:
+    """The ideal tables change by rows of one step of changes; each is merged at once where it exceeds its limit.
+
+    Of each: whether entries had to be merged; whether so many became one that some can be undone (nothing is told
+    then); the most entries on the way; how many there are now; and where what it is told begins and ends, in what all
+    are told.
+    """
     places, numbers = changes[0].columns
     board = _board(tables, changes, limits)
-    lacking = kernels().lacking(numbers, board)
+    lacking = kernels().lacking(numbers, *board)
     if lacking.any():
         for i in np.flatnonzero(lacking).tolist():
             sets = [ports for _, ports in changes[i].rows if ports is not None]
             tables[i].prepare(len(changes[i]), frozenset[int]().union(*sets))
         board = _board(tables, changes, limits)
-    found, rows, masks = kernels().sweep(places, numbers, board, least)
-    batch, outcomes = _Batch(category, rows, masks), []
-    start = 0
-    for table, (merged, too_far, most, size, end, words) in zip(tables, found.tolist(), strict=True):
-        if not too_far:
-            table.told = size
-        batch.parts.append((table.sets, end - start, words))
-        outcomes.append(Outcome(bool(merged), bool(too_far), most, size, _Told(batch, start, end)))
-        start = end
-    return outcomes
+    found, rows, masks = kernels().sweep(places, numbers, *board, slack(board[1][_LIMITS]), least)
+    outcomes: list[list[int]] = found[:, :6].tolist()
+    return outcomes, Told(category, rows, masks, [each.sets for each in tables], found[:, 4:7])
 
 
-def _board(tables: Sequence[Deployment], changes: Sequence[Entries], limits: Sequence[int]) -> Any:
-    together = zip(tables, changes, limits, strict=True)
-    rows = [(*each.where, each.told, limit, slack(limit), some.start, some.end) for each, some, limit in together]
-    return np.array(rows, np.int64)
+def _board(tables: Sequence[Deployment], changes: Sequence[Entries], limits: Sequence[int]) -> tuple[Any, Any]:
+    where = np.frombuffer(b"".join([each.where for each in tables]), np.int64).reshape(len(tables), -1)
+    told, rows = [each.told for each in tables], [(each.start, each.end) for each in changes]
+    return where, np.array((told, limits, *zip(*rows, strict=True)), np.int64)
 
 
 def changes_of(category: int, rows: Any, sets: Sequence[Ports]) -> list[FlowChange]:
@@ -88,32 +86,36 @@ def _match(category: int, hi: int, lo: int, length: int) -> Match:
     return Match(category, Dz((hi << 64 | lo) >> CODE_BITS - length, length))
 
 
-class _Batch:
-    """Rows and sets of all tables of a sweep."""
+class Told:
+    """What the switches of a sweep are told: rows and sets of all of them."""
 
-    def __init__(self, category: int, rows: Any, masks: Any) -> None:
+    def __init__(self, category: int, rows: Any, masks: Any, known: Sequence[PortSets], parts: Any) -> None:
         self._category, self._rows, self._masks = category, rows, masks
-        #: Of each table which bit is which port, how many rows there are, and where the words of its sets end.
-        self.parts: list[tuple[PortSets, int, int]] = []
+        #: Of each which bit is which port; where its rows begin and end, and where the words of its sets end.
+        self._known, self._parts = known, parts
+
+    def part(self, start: int, end: int) -> Sequence[FlowChange]:
+        """What one switch is told."""
+        return _Part(self, start, end)
 
     @cached_property
     def changes(self) -> list[FlowChange]:
         """What all switches are told."""
         data, sets, at = self._masks.tobytes(), list[Ports](), 0
-        for known, rows, words in self.parts:
-            if rows:
-                size = (8 * words - at) // rows
+        for known, (start, end, words) in zip(self._known, self._parts.tolist(), strict=True):
+            if end > start:
+                size = (8 * words - at) // (end - start)
                 sets += [known.ports(data[i : i + size]) for i in range(at, 8 * words, size)]
                 at = 8 * words
         return changes_of(self._category, self._rows, sets)
 
 
-class _Told(Sequence[FlowChange]):
+class _Part(Sequence[FlowChange]):
     """What one switch is told; flows are made when somebody wants them."""
 
     __slots__ = ("_batch", "_end", "_start")
 
-    def __init__(self, batch: _Batch, start: int, end: int) -> None:
+    def __init__(self, batch: Told, start: int, end: int) -> None:
         self._batch, self._start, self._end = batch, start, end
 
     def __len__(self) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 
 from sievenet.control.deployment.tree.layout import (
     AS_ONE,
+    BEST,
     DIRTY,
     ENTRIES,
     GIVES,
@@ -108,11 +109,13 @@ def _nearest(a: Any, hi: Any, lo: Any) -> Any:
 @compiled
 def _cheapest(a: Any) -> Any:
     _appraise(a)
-    nodes, at = a.nodes, 0
+    nodes, best, at = a.nodes, a.best, 0
     while True:
         further = -1
         for child in (nodes[at, ZERO], nodes[at, ONE]):
-            if child >= 0 and nodes[child, ENTRIES] > 1 and (further < 0 or a.best[child] < a.best[further]):
+            if child < 0 or nodes[child, ENTRIES] <= 1:
+                continue
+            if further < 0 or best[child, BEST] < best[further, BEST]:
                 further = child
         if further < 0:
             return at
@@ -143,13 +146,13 @@ def _appraise(a: Any) -> None:
             continue
         top -= 1
         nodes[at, DIRTY] = 0
-        best[at] = np.inf
+        best[at, BEST] = np.inf
         if several:
             for child in (left, right):
                 if child >= 0 and nodes[child, ENTRIES] > 1:
-                    best[at] = min(best[at], best[child])
+                    best[at, BEST] = min(best[at, BEST], best[child, BEST])
         elif nodes[at, ENTRIES] > 1:
-            best[at] = _price(a, at)
+            best[at, BEST] = _price(a, at)
 
 
 @compiled

@@ -32,11 +32,14 @@ from sievenet.control.deployment.tree.layout import (
 )
 from sievenet.control.deployment.tree.merging import STACK
 from sievenet.control.deployment.tree.nodes import collected, equal, prune
+from sievenet.control.registrations.trie.kernels import shared
 from sievenet.jit import compiled
 
 __all__ = ["changes", "forget", "listed", "steps"]
 
 _NONE = np.uint64(0)
+#: Numbers that are sorted one by one.
+_FEW = 32
 
 
 @compiled
@@ -90,27 +93,62 @@ def steps(a: Any, size: int, room: int) -> Any:
 
 
 @compiled
+def _before(a: Any, one: int, other: int) -> Any:
+    """Whether a dz comes before another: each does before all that it covers, and those before all others."""
+    for w in range(2):
+        if a.keys[one, w] != a.keys[other, w]:
+            return a.keys[one, w] < a.keys[other, w]
+    return a.nodes[one, LENGTH] < a.nodes[other, LENGTH]
+
+
+@compiled
+def _sort(numbers: Any) -> None:
+    """Sort numbers; mostly they are few."""
+    if numbers.size > _FEW:
+        numbers.sort()
+        return
+    for i in range(1, numbers.size):
+        each, j = numbers[i], i
+        while j and numbers[j - 1] > each:
+            numbers[j] = numbers[j - 1]
+            j -= 1
+        numbers[j] = each
+
+
+@compiled
 def _by_regions(a: Any, found: Any, size: int, room: int, rows: Any, ports: Any) -> Any:
-    nodes, count = a.nodes, found.size
-    for column in range(3):  # in the order of dz: each before all that it covers
-        by = np.empty(count, np.uint64)
-        for i in range(count):
-            by[i] = np.uint64(nodes[found[i], LENGTH]) if column == 0 else a.keys[found[i], 2 - column]
-        found = found[np.argsort(by, kind="mergesort")]
+    nodes, count, gap = a.nodes, found.size, 1
+    while 3 * gap < count:
+        gap = 3 * gap + 1
+    while gap:  # in the order of dz
+        for i in range(gap, count):
+            node, j = found[i], i
+            while j >= gap and _before(a, node, found[j - gap]):
+                found[j] = found[j - gap]
+                j -= gap
+            found[j] = node
+        gap //= 3
     first, growth, regions = np.empty(count + 1, np.int64), np.zeros(count, np.int64), 0
     top = -1
     for i in range(count):
         node = found[i]
-        while node >= 0 and node != top:
-            node = nodes[node, PARENT]
-        if node < 0 or top < 0:
-            top = found[i]
+        inside = top >= 0
+        if inside:
+            same = shared(a.keys[top, 0], a.keys[top, 1], a.keys[node, 0], a.keys[node, 1])
+            inside = same >= nodes[top, LENGTH]
+        if not inside:
+            top = node
             first[regions] = i
             regions += 1
-        growth[regions - 1] += nodes[found[i], THERE] - nodes[found[i], BEFORE]
+        growth[regions - 1] += nodes[node, THERE] - nodes[node, BEFORE]
     first[regions] = count
     at = 0
-    for region in np.argsort(growth[:regions], kind="mergesort"):
+    turn = np.empty(regions, np.int64)
+    for i in range(regions):
+        turn[i] = (growth[i] + count) * regions + i
+    _sort(turn)
+    for each in turn:
+        region = each % regions
         some = found[first[region] : first[region + 1]]
         new = 0
         for node in some:
@@ -136,21 +174,23 @@ def _row(a: Any, node: int, what: int, rows: Any, at: int) -> None:
 
 @compiled
 def _in_order(a: Any, some: Any, rows: Any, ports: Any, at: int, deletions_first: bool) -> Any:
-    nodes, words = a.nodes, a.masks.shape[2]
-    turn = np.empty(some.size, np.int64)
-    for i in range(some.size):
+    nodes, words, count = a.nodes, a.masks.shape[2], some.size
+    turn = np.empty(count, np.int64)
+    for i in range(count):
         node = some[i]
         if not nodes[node, BEFORE]:
-            turn[i] = 200 - nodes[node, LENGTH]
+            when = 400 - nodes[node, LENGTH]
         elif not nodes[node, THERE]:
-            turn[i] = (0 if deletions_first else 1000) + nodes[node, LENGTH] - (200 if deletions_first else 0)
+            when = nodes[node, LENGTH] + (0 if deletions_first else 1000)
         else:
-            turn[i] = 300
+            when = 500
             for w in range(words):
                 if a.masks[node, WAS, w] & ~a.masks[node, AS_ONE, w]:
-                    turn[i] = 301
-    for i in np.argsort(turn, kind="mergesort"):
-        node = some[i]
+                    when = 501
+        turn[i] = when * count + i
+    _sort(turn)
+    for each in turn:
+        node = some[each % count]
         there = nodes[node, THERE]
         _row(a, node, (MODIFY if nodes[node, BEFORE] else ADD) if there else DELETE, rows, at)
         for w in range(words):

@@ -6,7 +6,7 @@ between.  Node 0 is the dz around everything.
     nodes   per node: the one above, the two below, its length, and the numbers below
     keys    per node: its dz, left-aligned in two words
     masks   per node: sets of ports, a bit each (which bit is which port, `deployment.PortSets` knows)
-    best    per node: what the cheapest merge below it costs
+    best    per node: what the cheapest merge below it costs; the last columns of `nodes`, as one number
     changed nodes of which the table was another when somebody last asked
     meta    how many nodes there are, where the list of free ones begins, and such
 
@@ -19,6 +19,8 @@ Columns of `nodes`:
     THERE    whether there is an entry in the deployed table, with the ports AS_ONE; ENTRIES counts those at and below
     CHANGED  whether the node is in `changed`; then BEFORE and WAS are what THERE and AS_ONE were
     DIRTY    whether `best` is out of date
+
+A request comes to trees that no cache of the processor has any more, so a row of `nodes` is one line of such a cache.
 """
 
 from __future__ import annotations
@@ -32,12 +34,15 @@ __all__ = ["Arrays", "empty", "roomy", "wider"]
 
 # Columns of `nodes`.
 PARENT, ZERO, ONE, LENGTH, WANTED, MERGE, MERGES, GIVEN, WHOLE, THERE, ENTRIES, CHANGED, BEFORE, DIRTY = range(14)
-COLUMNS = 14
+COLUMNS = 16
+# The column of `best` that is not a part of the others.
+BEST = 7
 # Columns of `masks`.
 WANT, INNER, GIVES, AS_ONE, WAS = range(5)
 SETS = 5
 # What `meta` counts: nodes made, the first free one, nodes in `changed`, entries of the ideal table.
 MADE, FREE, NOTED, WANTS = range(4)
+_LINE = 64
 #: What a row of changes says.
 ADD, MODIFY, DELETE, OPEN, CLOSE = range(5)
 
@@ -45,7 +50,7 @@ ADD, MODIFY, DELETE, OPEN, CLOSE = range(5)
 class Arrays(NamedTuple):
     """A tree."""
 
-    nodes: npt.NDArray[np.int64]
+    nodes: npt.NDArray[np.int32]
     keys: npt.NDArray[np.uint64]
     masks: npt.NDArray[np.uint64]
     best: npt.NDArray[np.float64]
@@ -55,13 +60,21 @@ class Arrays(NamedTuple):
 
 def empty(hi: int, lo: int, length: int, words: int = 1) -> Arrays:
     """A tree of nothing but the dz around everything."""
-    nodes = np.zeros((16, COLUMNS), np.int64)
+    nodes = _lines(16)
     nodes[0, [PARENT, ZERO, ONE]] = -1
     nodes[0, [LENGTH, DIRTY]] = length, 1
     keys = np.zeros((16, 2), np.uint64)
     keys[0] = hi, lo
     masks = np.zeros((16, SETS, words), np.uint64)
-    return Arrays(nodes, keys, masks, np.full(16, np.inf), np.zeros(16, np.int64), np.array([1, -1, 0, 0], np.int64))
+    meta = np.array([1, -1, 0, 0], np.int64)
+    return Arrays(nodes, keys, masks, nodes.view(np.float64), np.zeros(16, np.int64), meta)
+
+
+def _lines(size: int) -> npt.NDArray[np.int32]:
+    """Rows of zeros, each a line of the processor's caches."""
+    room = np.zeros((size + 1) * _LINE, np.uint8)
+    skipped = -room.ctypes.data % _LINE
+    return room[skipped : skipped + size * _LINE].view(np.int32).reshape(size, COLUMNS)
 
 
 def roomy(a: Arrays, more: int) -> Arrays:
@@ -71,8 +84,10 @@ def roomy(a: Arrays, more: int) -> Arrays:
         return a
     size = max(size, 2 * len(a.nodes))
     more = size - len(a.nodes)
-    grown = {name: np.pad(each, [(0, more)] + [(0, 0)] * (each.ndim - 1)) for name, each in a._asdict().items()}
-    return Arrays(**{**grown, "meta": a.meta})
+    nodes = _lines(size)
+    nodes[: len(a.nodes)] = a.nodes
+    keys, masks = (np.pad(each, [(0, more)] + [(0, 0)] * (each.ndim - 1)) for each in (a.keys, a.masks))
+    return Arrays(nodes, keys, masks, nodes.view(np.float64), np.pad(a.changed, (0, more)), a.meta)
 
 
 def wider(a: Arrays, words: int) -> Arrays:

@@ -15,7 +15,6 @@ import numpy as np
 from sievenet.control.deployment.tree.layout import (
     GIVEN,
     INNER,
-    LENGTH,
     MERGE,
     MERGES,
     ONE,
@@ -25,7 +24,17 @@ from sievenet.control.deployment.tree.layout import (
     WANTS,
     ZERO,
 )
-from sievenet.control.deployment.tree.nodes import around, collected, count_merge, find, give, insert, note, outside
+from sievenet.control.deployment.tree.nodes import (
+    around,
+    collected,
+    count_merge,
+    find,
+    following,
+    give,
+    insert,
+    note,
+    outside,
+)
 from sievenet.jit import compiled
 
 __all__ = ["STACK", "arrange", "belonging", "merge_at", "merge_inside", "put_all", "put_each"]
@@ -37,17 +46,18 @@ _NONE = np.uint64(0)
 
 
 @compiled
-def _put(a: Any, hi: Any, lo: Any, length: Any, wanted: Any, row: Any) -> Any:
+def _put(a: Any, hi: Any, lo: Any, length: Any, wanted: Any, row: Any, lost: Any) -> Any:
     """An entry of the ideal table comes, gets other ports, or goes; there must be room for two nodes.
 
-    Returns a merge that is to be gathered anew, or -1.
+    Returns a merge that is to be gathered anew, or -1, and in `lost` the ports that the entry has no more.
     """
     nodes, masks, words = a.nodes, a.masks, a.masks.shape[2]
     node = insert(a, hi, lo, length)
     had, same, more = nodes[node, WANTED], nodes[node, WANTED] == wanted, True
     for w in range(words):
         ports = row[w] if wanted else _NONE
-        more &= not masks[node, WANT, w] & ~ports
+        lost[w] = masks[node, WANT, w] & ~ports
+        more &= not lost[w]
         same &= masks[node, WANT, w] == ports
     note(a, node)  # if nobody needs it, it goes when changes are next told
     if same:
@@ -68,9 +78,11 @@ def _put(a: Any, hi: Any, lo: Any, length: Any, wanted: Any, row: Any) -> Any:
             _refresh(a, merge)
     else:
         stale = merge
+        for w in range(words):
+            masks[merge, INNER, w] |= masks[node, WANT, w]
     if nodes[node, MERGES] > nodes[node, MERGE]:  # entries around merges count for them
         for child in (nodes[node, ZERO], nodes[node, ONE]):
-            _refresh_below(a, child)
+            _refresh_below(a, np.int64(child))
     return stale
 
 
@@ -85,70 +97,95 @@ def _refresh(a: Any, merge: int) -> None:
 
 
 @compiled
-def _refresh_below(a: Any, node: int) -> None:
+def _refresh_below(a: Any, node: Any) -> None:
     """The entries of all merges at and below a node."""
-    nodes, stack = a.nodes, np.empty(STACK, np.int64)
-    stack[0], top = node, 1
-    while top:
-        top -= 1
-        at = stack[top]
-        if at < 0 or not nodes[at, MERGES]:
-            continue
-        if nodes[at, MERGE]:
+    at = node
+    while at >= 0:
+        if a.nodes[at, MERGE]:
             _refresh(a, at)
-        stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
-        top += 2
+        at = following(a, at, node, a.nodes[at, MERGES] > 0)
 
 
 @compiled
 def belonging(a: Any, merge: int) -> Any:
     """The nodes of the entries that belong to a merge, in order."""
-    nodes, stack = a.nodes, np.empty(STACK, np.int64)
+    nodes, at = a.nodes, merge
     found, count = np.empty(16, np.int64), 0
-    stack[0], top = merge, 1
-    while top:
-        top -= 1
-        at = stack[top]
-        if at < 0 or (nodes[at, MERGE] and at != merge):
-            continue
-        if nodes[at, WANTED]:
+    while at >= 0:
+        mine = at == merge or not nodes[at, MERGE]
+        if mine and nodes[at, WANTED]:
             found = collected(found, count, at)
             count += 1
-        stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
-        top += 2
+        at = following(a, at, merge, mine)
     return found[:count]
 
 
 @compiled
-def _gather(a: Any, merge: int) -> None:
-    """What belongs to a merge has changed: its ports are others, or it is smaller, or there is none.
+def _some(a: Any, node: Any) -> Any:
+    """Whether entries at or below a node belong to the merge around it."""
+    nodes, at = a.nodes, node
+    while at >= 0:
+        mine = not nodes[at, MERGE]
+        if mine and nodes[at, WANTED]:
+            return True
+        at = following(a, at, node, mine)
+    return False
+
+
+@compiled
+def _extent(a: Any, merge: int) -> Any:
+    """The smallest node around all entries that belong to a merge, or -1, and whether they are several."""
+    nodes, at = a.nodes, merge
+    while True:
+        left, right = _some(a, np.int64(nodes[at, ZERO])), _some(a, np.int64(nodes[at, ONE]))
+        if nodes[at, WANTED]:
+            return at, left or right
+        if left and right:
+            return at, True
+        if not left and not right:
+            return -1, False
+        at = nodes[at, ZERO] if left else nodes[at, ONE]
+
+
+@compiled
+def _left(a: Any, merge: int, lost: Any, row: Any) -> None:
+    """The ports of a merge, of whose entries some have lost some ports: others may have these."""
+    nodes, masks, at, open_ = a.nodes, a.masks, merge, False
+    for w in range(row.size):
+        row[w] = masks[merge, INNER, w] & ~lost[w]
+        open_ |= row[w] != masks[merge, INNER, w]
+    while at >= 0 and open_:
+        mine = at == merge or not nodes[at, MERGE]
+        if mine and nodes[at, WANTED]:
+            open_ = False
+            for w in range(row.size):
+                row[w] |= masks[at, WANT, w]
+                open_ |= row[w] != masks[merge, INNER, w]
+        at = following(a, at, merge, mine)
+
+
+@compiled
+def _gather(a: Any, merge: int, lost: Any) -> None:
+    """What belongs to a merge has lost ports: it has fewer, or is smaller, or there is none.
 
     One that is carved out of another stays as large as it is: what it gave up would go to the ports of the other.
+    INNER holds at least what it has now.
     """
     nodes, masks, words = a.nodes, a.masks, a.masks.shape[2]
-    mine = belonging(a, merge)
-    tight = -1
-    if mine.size:
-        tight, last = mine[0], mine[mine.size - 1]
-        while tight != last:
-            if nodes[tight, LENGTH] >= nodes[last, LENGTH]:
-                tight = nodes[tight, PARENT]
-            else:
-                last = nodes[last, PARENT]
-    row = np.zeros(words, np.uint64)
-    for node in mine:
-        for w in range(words):
-            row[w] |= masks[node, WANT, w]
+    tight, several = _extent(a, merge)
+    some = tight >= 0
+    row = np.empty(words, np.uint64)
+    _left(a, merge, lost, row)
     carved = merge > 0 and around(a, nodes[merge, PARENT]) >= 0
     if carved:
         tight = merge
     if tight != merge:
         _drop(a, merge)
-        if mine.size > 1:
+        if several:
             count_merge(a, tight, 1)
-        elif mine.size:
+        elif some:
             give(a, tight, 1, row)
-    if (mine.size or carved) and nodes[tight, MERGE]:
+    if (some or carved) and nodes[tight, MERGE]:
         for w in range(words):
             masks[tight, INNER, w] = row[w]
         _refresh(a, tight)
@@ -168,19 +205,12 @@ def _holds(a: Any, merge: int) -> Any:
 @compiled
 def _close(a: Any, node: int) -> None:
     """There is no merge here any more: below it, those to which nothing belongs are carved out of nothing."""
-    nodes, stack = a.nodes, np.empty(STACK, np.int64)
-    stack[0], top = node, 1
-    while top:
-        top -= 1
-        at = stack[top]
-        if at < 0 or not nodes[at, MERGES]:
-            continue
-        if nodes[at, MERGE]:
-            if _holds(a, at):
-                continue  # and so are those in it
+    nodes, at = a.nodes, node
+    while at >= 0:
+        holds = nodes[at, MERGE] > 0 and _holds(a, at)
+        if nodes[at, MERGE] and not holds:
             _drop(a, at)
-        stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
-        top += 2
+        at = following(a, at, node, nodes[at, MERGES] > 0 and not holds)  # those in one that holds are as they were
 
 
 @compiled
@@ -197,34 +227,28 @@ def merge_at(a: Any, node: int) -> None:
     """Make all at and below a node one entry; there must be some."""
     nodes, masks, words = a.nodes, a.masks, a.masks.shape[2]
     outer = around(a, nodes[node, PARENT]) if node else -1
-    row, stack = np.zeros(words, np.uint64), np.empty(STACK, np.int64)
-    stack[0], top = node, 1
-    while top:
-        top -= 1
-        at = stack[top]
-        if at < 0:
-            continue
+    row, at = np.zeros(words, np.uint64), node
+    while at >= 0:
+        further = True
         if nodes[at, MERGE]:  # what belongs to it is known
             for w in range(words):
                 row[w] |= masks[at, INNER, w]
             if at != node:
                 _drop(a, at)
-            if not nodes[at, MERGES] - nodes[at, MERGE]:
-                continue
+            further = nodes[at, MERGES] > nodes[at, MERGE]
         elif nodes[at, WANTED]:
             for w in range(words):
                 row[w] |= masks[at, WANT, w]
             if at != node and nodes[at, GIVEN]:
                 give(a, at, 0, row)
-        stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
-        top += 2
+        at = following(a, at, node, further)
     if not nodes[node, MERGE]:
         count_merge(a, node, 1)
     for w in range(words):
         masks[node, INNER, w] = row[w]
     _refresh(a, node)
     if outer >= 0:
-        _gather(a, outer)
+        _gather(a, outer, masks[node, INNER])
 
 
 @compiled
@@ -243,24 +267,20 @@ def arrange(a: Any, hi: Any, lo: Any, length: int, merges: Any) -> None:
     nodes, masks, words = a.nodes, a.masks, a.masks.shape[2]
     first = insert(a, hi, lo, length)
     note(a, first)
-    stack, whose = np.empty(STACK, np.int64), np.empty(STACK, np.int64)
-    stack[0], top = first, 1
-    while top:  # those that there were
-        top -= 1
-        at = stack[top]
-        if at < 0 or not nodes[at, MERGES]:
-            continue
-        stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
-        top += 2
+    at = first
+    while at >= 0:  # those that there were
+        further = nodes[at, MERGES] > 0
         if nodes[at, MERGE]:
             count_merge(a, at, -1)
             for w in range(words):
                 masks[at, INNER, w] = _NONE
+        at = following(a, at, first, further)
     outer = around(a, first)
     for i in range(merges.shape[0]):
         node = insert(a, merges[i, 0], merges[i, 1], np.int64(merges[i, 2]))
         if not nodes[node, MERGE]:
             count_merge(a, node, 1)
+    stack, whose = np.empty(STACK, np.int64), np.empty(STACK, np.int64)
     stack[0], whose[0], top = first, outer, 1
     while top:  # whose is what; an entry of no merge is one of the merged table
         top -= 1
@@ -269,7 +289,7 @@ def arrange(a: Any, hi: Any, lo: Any, length: int, merges: Any) -> None:
             continue
         if nodes[at, MERGE]:
             owner = at
-        if nodes[at, WANTED] and owner >= 0 and owner != outer:
+        if nodes[at, WANTED] and owner >= 0:
             for w in range(words):
                 masks[owner, INNER, w] |= masks[at, WANT, w]
         if owner != at:
@@ -280,38 +300,39 @@ def arrange(a: Any, hi: Any, lo: Any, length: int, merges: Any) -> None:
         stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
         whose[top], whose[top + 1] = owner, owner
         top += 2
-    stack[0], top = first, 1
-    while top:  # the entries of merges
-        top -= 1
-        at = stack[top]
-        if at < 0 or not nodes[at, MERGES]:
-            continue
-        stack[top], stack[top + 1] = nodes[at, ONE], nodes[at, ZERO]
-        top += 2
+    at = first
+    while at >= 0:  # the entries of merges
+        further = nodes[at, MERGES] > 0
         if nodes[at, MERGE]:
             if _holds(a, at):
                 _refresh(a, at)
             else:
                 _drop(a, at)
+        at = following(a, at, first, further)
     if outer >= 0:
-        _gather(a, outer)
+        _gather(a, outer, masks[outer, INNER])
 
 
 @compiled
 def put_each(a: Any, rows: Any, sets: Any) -> None:
     """Entries of the ideal table change: rows of a key, its length and whether there is one; there must be room."""
     stale, count = np.empty(rows.shape[0], np.int64), 0
+    lost = np.empty((rows.shape[0] + 1, a.masks.shape[2]), np.uint64)
     for i in range(rows.shape[0]):
-        merge = _put(a, rows[i, 0], rows[i, 1], np.int64(rows[i, 2]), np.int64(rows[i, 3]), sets[i])
+        its = lost[count]
+        merge = _put(a, rows[i, 0], rows[i, 1], np.int64(rows[i, 2]), np.int64(rows[i, 3]), sets[i], its)
         known = merge < 0
         for j in range(count):
-            known |= stale[j] == merge
+            if stale[j] == merge:
+                known = True
+                for w in range(its.size):
+                    lost[j, w] |= its[w]
         if not known:
             stale[count] = merge
             count += 1
     for i in range(count):  # each once, whatever it lost
         if a.nodes[stale[i], MERGE]:
-            _gather(a, stale[i])
+            _gather(a, stale[i], lost[i])
 
 
 @compiled

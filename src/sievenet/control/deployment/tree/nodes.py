@@ -38,7 +38,19 @@ from sievenet.control.deployment.tree.layout import (
 from sievenet.control.registrations.trie.kernels import bit, shared
 from sievenet.jit import compiled
 
-__all__ = ["around", "collected", "count_merge", "equal", "find", "give", "insert", "note", "outside", "prune"]
+__all__ = [
+    "around",
+    "collected",
+    "count_merge",
+    "equal",
+    "find",
+    "following",
+    "give",
+    "insert",
+    "note",
+    "outside",
+    "prune",
+]
 
 _NONE = np.uint64(0)
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
@@ -92,21 +104,29 @@ def find(a: Any, hi: Any, lo: Any, length: Any) -> Any:
 
 @compiled
 def insert(a: Any, hi: Any, lo: Any, length: Any) -> Any:
-    """The node of a dz, made if there is none; there must be room for two."""
+    """The node of a dz, made if there is none; there must be room for two.
+
+    Keys are looked at where the way down ends: as far as that one has the same bits, all on the way have them.
+    """
     nodes, at = a.nodes, 0
     while nodes[at, LENGTH] < length:
         child = nodes[at, ZERO + bit(hi, lo, nodes[at, LENGTH])]
         if child < 0:
-            return _new(a, at, hi, lo, length)
-        same = min(shared(hi, lo, a.keys[child, 0], a.keys[child, 1]), length)
-        if same < nodes[child, LENGTH]:  # a node between
-            between = _new(a, at, hi, lo, same)
-            nodes[between, ZERO + bit(a.keys[child, 0], a.keys[child, 1], same)] = child
-            nodes[child, PARENT] = between
-            nodes[between, MERGES], nodes[between, ENTRIES] = nodes[child, MERGES], nodes[child, ENTRIES]
-            child = between
+            break
         at = child
-    return at
+    end_hi, end_lo, below = a.keys[at, 0], a.keys[at, 1], -1
+    same = min(shared(hi, lo, end_hi, end_lo), length)
+    while at and nodes[at, LENGTH] > same:
+        below = at
+        at = nodes[at, PARENT]
+    if nodes[at, LENGTH] >= length:
+        return at
+    if below >= 0:  # a node between
+        at = _new(a, at, hi, lo, same)
+        nodes[at, ZERO + bit(end_hi, end_lo, same)] = below
+        nodes[below, PARENT] = at
+        nodes[at, MERGES], nodes[at, ENTRIES] = nodes[below, MERGES], nodes[below, ENTRIES]
+    return at if same == length and below >= 0 else _new(a, at, hi, lo, length)
 
 
 @compiled
@@ -163,8 +183,8 @@ def _twin(a: Any, node: int) -> Any:
 
 
 @compiled
-def _place(a: Any, node: int) -> None:
-    """Whether a dz is in the table."""
+def _place(a: Any, node: int) -> Any:
+    """Whether a dz is in the table; how many entries that makes more."""
     nodes = a.nodes
     there = 0
     if nodes[node, WHOLE] == 1:
@@ -174,10 +194,7 @@ def _place(a: Any, node: int) -> None:
     if more:
         note(a, node)
         nodes[node, THERE] = there
-    while node >= 0:
-        nodes[node, ENTRIES] += more
-        nodes[node, DIRTY] = 1
-        node = nodes[node, PARENT]
+    return more
 
 
 @compiled
@@ -192,32 +209,64 @@ def give(a: Any, node: int, given: int, row: Any) -> None:
     if same:
         return
     nodes[node, GIVEN] = given
+    at, more, climbed = node, 0, False
     while True:
-        left, right = nodes[node, ZERO], nodes[node, ONE]
-        inner = nodes[node, LENGTH] + 1
+        left, right = nodes[at, ZERO], nodes[at, ONE]
+        inner = nodes[at, LENGTH] + 1
         halves = left >= 0 and right >= 0 and nodes[left, LENGTH] == inner and nodes[right, LENGTH] == inner
         if halves and nodes[left, WHOLE] and nodes[right, WHOLE]:
             alike = nodes[left, WHOLE] == 1 and nodes[right, WHOLE] == 1 and equal(a, left, AS_ONE, right, AS_ONE)
             whole, source, column = (1 if alike else 2), left, AS_ONE
         else:
-            whole, source, column = nodes[node, GIVEN], node, GIVES
-        same = nodes[node, WHOLE] == whole
+            whole, source, column = nodes[at, GIVEN], at, GIVES
+        same = nodes[at, WHOLE] == whole
         for w in range(words):
             ports = masks[source, column, w] if whole == 1 else _NONE
-            same &= masks[node, AS_ONE, w] == ports
+            same &= masks[at, AS_ONE, w] == ports
         if same:
-            return
-        note(a, node)
-        nodes[node, WHOLE] = whole
+            break
+        climbed = True
+        note(a, at)
+        nodes[at, WHOLE] = whole
         for w in range(words):
-            masks[node, AS_ONE, w] = masks[source, column, w] if whole == 1 else _NONE
-        _place(a, node)
-        other, above = _twin(a, node), nodes[node, PARENT]
+            masks[at, AS_ONE, w] = masks[source, column, w] if whole == 1 else _NONE
+        more += _place(a, at)
+        nodes[at, ENTRIES] += more
+        nodes[at, DIRTY] = 1
+        other, above = _twin(a, at), nodes[at, PARENT]
         if other >= 0:
-            _place(a, other)
-        if above < 0 or nodes[above, LENGTH] + 1 != nodes[node, LENGTH]:
-            return
+            its = _place(a, other)
+            nodes[other, ENTRIES] += its
+            nodes[other, DIRTY] = 1
+            more += its
+        adjacent = above >= 0 and nodes[above, LENGTH] + 1 == nodes[at, LENGTH]
+        at = above
+        if not adjacent:
+            break
+    while climbed and at >= 0:
+        nodes[at, ENTRIES] += more
+        nodes[at, DIRTY] = 1
+        at = nodes[at, PARENT]
+
+
+@compiled
+def following(a: Any, node: Any, top: Any, inside: Any) -> Any:
+    """The next node on a walk through all at and below another, in order, with those inside of this one or not; or -1.
+
+    It needs no list of those that wait: to ask for memory takes longer than most walks.
+    """
+    nodes = a.nodes
+    if inside:
+        for child in (nodes[node, ZERO], nodes[node, ONE]):
+            if child >= 0:
+                return np.int64(child)
+    while node != top:
+        above = np.int64(nodes[node, PARENT])
+        other = nodes[above, ONE]
+        if other >= 0 and other != node:
+            return np.int64(other)
         node = above
+    return np.int64(-1)
 
 
 @compiled

@@ -23,8 +23,7 @@ from sievenet.jit import compiled, intrinsic
 __all__ = ["lacking", "sweep"]
 
 #: Columns of a board, a row per switch: addresses of the arrays, nodes there is room for, words of a set, the address
-#: of ports by bit and how many these are, entries told, the limit, how far below it a table may be after a merge, and
-#: which rows of the first step are the switch's.
+#: of ports by bit and how many these are.
 (
     _NODES,
     _KEYS,
@@ -36,12 +35,9 @@ __all__ = ["lacking", "sweep"]
     _WORDS,
     _PORTS,
     _KNOWN,
-    _TOLD,
-    _LIMIT,
-    _SLACK,
-    _START,
-    _END,
-) = range(15)
+) = range(10)
+#: Rows of terms, a column per switch: entries told, the limit, and which rows of the first step are the switch's.
+_TOLD, _LIMIT, _START, _END = range(4)
 #: What a row of columns says (`registrations.columns`).
 _DELETE = 3
 
@@ -62,10 +58,10 @@ def _pointer(typing: Any, address: Any) -> Any:
 def _tree(row: Any) -> Any:
     room = row[_ROOM]
     return Arrays(
-        carray(_pointer(row[_NODES]), (room, COLUMNS), np.int64),
+        carray(_pointer(row[_NODES]), (room, COLUMNS), np.int32),
         carray(_pointer(row[_KEYS]), (room, 2), np.uint64),
         carray(_pointer(row[_MASKS]), (room, SETS, row[_WORDS]), np.uint64),
-        carray(_pointer(row[_BEST]), (room,), np.float64),
+        carray(_pointer(row[_BEST]), (room, COLUMNS // 2), np.float64),
         carray(_pointer(row[_CHANGED]), (room,), np.int64),
         carray(_pointer(row[_META]), (4,), np.int64),
     )
@@ -80,7 +76,7 @@ def _bit(ports: Any, port: Any) -> Any:
 
 
 @compiled
-def lacking(numbers: Any, board: Any) -> Any:
+def lacking(numbers: Any, board: Any, terms: Any) -> Any:
     """Which rows of a board have too little room for their entries, or ports without a bit."""
     sets, listed, switches, rows = int(numbers[1]), int(numbers[2]), int(numbers[3]), int(numbers[4])
     ports_at = HEAD + sets
@@ -90,8 +86,8 @@ def lacking(numbers: Any, board: Any) -> Any:
         row = board[i]
         meta = carray(_pointer(row[_META]), (4,), np.int64)
         ports = carray(_pointer(row[_PORTS]), (row[_KNOWN],), np.uint32)
-        found[i] = meta[MADE] + 2 * (row[_END] - row[_START]) > row[_ROOM]
-        for at in range(row[_START], row[_END]):
+        found[i] = meta[MADE] + 2 * (terms[_END, i] - terms[_START, i]) > row[_ROOM]
+        for at in range(terms[_START, i], terms[_END, i]):
             if numbers[first + at] != _DELETE:
                 number = int(numbers[first + 2 * rows + at])
                 begin = int(numbers[HEAD + number - 1]) if number else 0
@@ -101,23 +97,24 @@ def lacking(numbers: Any, board: Any) -> Any:
 
 
 @compiled
-def sweep(places: Any, numbers: Any, board: Any, least: bool) -> Any:
+def sweep(places: Any, numbers: Any, board: Any, terms: Any, slack: Any, least: bool) -> Any:
     """What to tell each switch (`differences.steps`), of all one after the other.
 
     Per switch: whether it was merged, whether too much was (nothing is told then, merges are to be undone first), the
-    most entries on the way, how many there are now, and where its rows and the words of its sets end.
+    most entries on the way, how many there are now, where its rows begin and end, and where the words of its sets end.
+    A table may be so far below its limit after a merge (`slack`).
     """
     sets, listed, switches, rows = int(numbers[1]), int(numbers[2]), int(numbers[3]), int(numbers[4])
     ports_at = HEAD + sets
     first = ports_at + listed + 2 * switches
-    found = np.zeros((board.shape[0], 6), np.int64)
+    found = np.zeros((board.shape[0], 7), np.int64)
     out, masks = np.empty((64, 4), np.uint64), np.empty(64, np.uint64)
     told = words = 0
     for i in range(board.shape[0]):
         row = board[i]
         a = _tree(row)
         ports = carray(_pointer(row[_PORTS]), (row[_KNOWN],), np.uint32)
-        start, count, wide = row[_START], row[_END] - row[_START], row[_WORDS]
+        start, count, wide = terms[_START, i], terms[_END, i] - terms[_START, i], row[_WORDS]
         entries, into = np.empty((count, 4), np.uint64), np.zeros((count, wide), np.uint64)
         for e in range(count):
             at = first + start + e
@@ -132,15 +129,16 @@ def sweep(places: Any, numbers: Any, board: Any, least: bool) -> Any:
                     bit = _bit(ports, numbers[ports_at + p])
                     into[e, bit >> 6] |= _LOW << np.uint64(bit & 63)
         put_each(a, entries, into)
-        limit = row[_LIMIT]
+        limit = terms[_LIMIT, i]
         if a.nodes[0, ENTRIES] > limit:
             fit(a, limit, least, entries[0, 0], entries[0, 1])
             found[i, 0] = 1
-            found[i, 1] = a.nodes[0, ENTRIES] < limit - row[_SLACK]
+            found[i, 1] = a.nodes[0, ENTRIES] < limit - slack[i]
         elif limit < 1:
             fit(a, limit, True, entries[0, 0], entries[0, 1])
+        found[i, 4] = told
         if not found[i, 1]:
-            size = row[_TOLD]
+            size = terms[_TOLD, i]
             changes, their, found[i, 2] = steps(a, size, max(size, a.nodes[0, ENTRIES]) + 1)
             more = changes.shape[0]
             while told + more > out.shape[0]:
@@ -158,5 +156,5 @@ def sweep(places: Any, numbers: Any, board: Any, least: bool) -> Any:
                 for w in range(wide):
                     masks[words] = their[r, w]
                     words += 1
-        found[i, 3], found[i, 4], found[i, 5] = a.nodes[0, ENTRIES], told, words
+        found[i, 3], found[i, 5], found[i, 6] = a.nodes[0, ENTRIES], told, words
     return found, out[:told], masks[:words]
