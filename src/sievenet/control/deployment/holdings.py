@@ -128,7 +128,7 @@ class Holdings:
         self._untold.clear()
         swept = self._sweep(changes, again)
         needs = dict(swept)
-        left = self._of.keys() & {*changes.first, *changes.second, *again} - (swept.keys() - changes.second.keys())
+        left = {*changes.second, *again, *(changes.first.keys() - swept.keys())}
         for switch in [s for s in self._of if s in left] if left else ():
             deployment, most = self._of[switch], swept.get(switch, 0)
             for step, taking in ((changes.first, False), (changes.second, True)):

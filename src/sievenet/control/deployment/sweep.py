@@ -55,22 +55,25 @@ def sweep(
     are told.
     """
     places, numbers = changes[0].columns
-    board = _board(tables, changes, limits)
-    lacking = kernels().lacking(numbers, *board)
-    if lacking.any():
+    while True:
+        board, terms = _board(tables, changes, limits)
+        lacking, found, rows, masks = kernels().sweep(places, numbers, board, terms, slack(terms[_LIMITS]), least)
+        if not len(lacking):
+            break
         for i in np.flatnonzero(lacking).tolist():
             sets = [ports for _, ports in changes[i].rows if ports is not None]
             tables[i].prepare(len(changes[i]), frozenset[int]().union(*sets))
-        board = _board(tables, changes, limits)
-    found, rows, masks = kernels().sweep(places, numbers, *board, slack(board[1][_LIMITS]), least)
     outcomes: list[list[int]] = found[:, :6].tolist()
     return outcomes, Told(category, rows, masks, [each.sets for each in tables], found[:, 4:7])
 
 
 def _board(tables: Sequence[Deployment], changes: Sequence[Entries], limits: Sequence[int]) -> tuple[Any, Any]:
     where = np.frombuffer(b"".join([each.where for each in tables]), np.int64).reshape(len(tables), -1)
-    told, rows = [each.told for each in tables], [(each.start, each.end) for each in changes]
-    return where, np.array((told, limits, *zip(*rows, strict=True)), np.int64)
+    terms = [each.told for each in tables]
+    terms += limits
+    terms += [each.start for each in changes]
+    terms += [each.end for each in changes]
+    return where, np.array(terms, np.int64).reshape(4, -1)
 
 
 def changes_of(category: int, rows: Any, sets: Sequence[Ports]) -> list[FlowChange]:
