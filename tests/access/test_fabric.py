@@ -10,12 +10,14 @@ import pytest
 
 import sievenet
 from sievenet.access.identity import Role
+from sievenet.access.login import load_login
+from sievenet.cachehost import CacheHost
 from sievenet.content.codec import encode_event, encode_subscription
 from sievenet.content.parser import parse_subscription
 from sievenet.control import protocol as p
 from sievenet.daemon import revision
 from sievenet.errors import Dropped, InvalidInput, Rejected, Unavailable
-from tests.access.harness import folder, guarded, join, now
+from tests.access.harness import RULES, folder, guarded, join, now
 from tests.fabric.harness import SCHEMA, eventually, fabric, reading, run, take
 
 
@@ -377,6 +379,30 @@ rules = ["publish *: any", "subscribe *: any"]
     with contextlib.suppress(Dropped):  # what was dropped after it was told, it is told when it goes
         run(main())
     assert done
+
+
+def test_a_component_without_a_name_has_its_members_and_comes_back_by_it(tmp_path):
+    """The daemon gave it another one, by which the gate did not let it in again."""
+    access = folder(tmp_path, RULES + '[members.keep]\nrole = "component"\n')
+    access.certificate("keep", None, 3, now())
+
+    async def main():
+        async with (
+            guarded(access) as daemon,
+            join(daemon, access, "olga") as olga,
+            CacheHost(daemon.url, login=load_login(access.login("keep"))) as cache,
+        ):
+            await olga.schema(SCHEMA)
+            await olga.advertise(SCHEMA)
+            assert cache.name == "keep"
+            access.certificate("keep", None, 3, now())
+            access.revoke("keep", keep_newest=True)
+            session = cache._node._session
+            await eventually(lambda: session.losses and session.connected, timeout=30)
+            feed = await olga.subscribe(SCHEMA, max_rate=100, own=True)
+            await eventually(lambda: feed.statistics().caches.cache == "keep", timeout=30)
+
+    run(main())
 
 
 def test_rotation_without_a_restart_and_under_traffic(tmp_path):

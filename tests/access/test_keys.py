@@ -139,7 +139,10 @@ def test_a_certificate_proves_its_name():
         ({"certificate": certificate(until="Jan  1 00:00:00 2029 GMT")}, "expired"),
         ({"certificate": certificate("olga"), "token": "GOOD"}, "two members"),
         ({"token": "GOOD", "role": Role.OPERATOR}, "alice is a client and may not be an operator"),
-        ({"token": "GOOD", "role": Role.COMPONENT}, "may not be a component"),
+        (
+            {"token": "GOOD", "role": Role.COMPONENT},
+            "certificate FOLDER NAME --role component` makes a login",
+        ),
         ({"token": "GOOD", "name": "bob"}, "may be called alice or alice.anything"),
         ({"token": "GOOD", "name": "alicette"}, "may be called alice"),
         ({"token": "GOOD", "encrypted": False}, "in the clear"),

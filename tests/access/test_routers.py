@@ -260,9 +260,21 @@ def test_a_link_ends_when_the_login_of_either_side_no_longer_counts(tmp_path, ho
     run(main())
 
 
-def test_a_new_login_goes_on_with_the_session_of_the_old_one(tmp_path):
-    """What comes between the end of a token and the return with another one arrives, once and in order."""
+@pytest.mark.parametrize("kind", ["token", "certificate"])
+def test_a_new_login_goes_on_with_the_session_of_the_old_one(tmp_path, kind):
+    """What comes between the end of a login and the return with another one arrives, once and in order."""
     access = access_folder(tmp_path)
+
+    def rotate():
+        if kind == "token":
+            access.token("bob", None)
+        else:
+            access.certificate("bob", None, 5, now())
+        access.revoke("bob", keep_newest=True)
+
+    if kind == "certificate":
+        access.revoke("bob")
+    rotate()
 
     async def main():
         async with two(access) as (a, _), join(a, access, "olga") as olga, join(a, access, "bob", name="bob") as bob:
@@ -280,8 +292,7 @@ def test_a_new_login_goes_on_with_the_session_of_the_old_one(tmp_path):
                 return await dial()
 
             bob._link._connect = later
-            access.token("bob", None)
-            access.revoke("bob", keep_newest=True)
+            rotate()
             await eventually(lambda: old.absent, timeout=30)
             await olga.publish_many([reading(x=x) for x in range(1, 50)])
             await olga.confirmed()

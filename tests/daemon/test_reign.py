@@ -13,12 +13,13 @@ import msgspec
 import pytest
 
 from sievenet.client import connect
-from sievenet.config import Config, NatsConfig
+from sievenet.config import AccessConfig, Config, NatsConfig
 from sievenet.control.store.leadership import read_leader
 from sievenet.control.store.nats import NatsStore
 from sievenet.daemon import Daemon
-from sievenet.errors import SievenetError
+from sievenet.errors import Rejected, SievenetError, Unavailable
 from sievenet.testing.nats_server import nats_cluster, nats_server
+from tests.access.harness import folder
 from tests.daemon.test_configurators import PATIENCE, SCHEMA, Twins, config, until
 
 
@@ -177,6 +178,53 @@ def test_a_daemon_that_takes_over_waits_for_its_port(tmp_path, caplog):
             await second.close()
 
     asyncio.run(main())
+
+
+def test_a_daemon_that_takes_over_knows_who_was_shut_out_while_it_waited(tmp_path, monkeypatch, caplog):
+    """From its first moment, and not from its next look at the access folder."""
+    monkeypatch.setattr("sievenet.daemon.daemon._LOOK", 3600.0)
+    access = folder(tmp_path)
+    let = AccessConfig(folder=str(access.path))
+
+    async def main() -> None:
+        with nats_server(tmp_path / "nats") as server:
+            second = Daemon(msgspec.structs.replace(shared(server.url, "second"), access=let))
+            async with Daemon(msgspec.structs.replace(shared(server.url, "first"), access=let)) as first:
+                starting = asyncio.ensure_future(second.start())
+                await until(lambda: "waiting to take over" in caplog.text)
+                async with connect(first.url, login=access.login("alice")):
+                    pass
+                access.revoke("alice")
+                members = access.path / "members.toml"
+                members.write_text(members.read_text().replace("[members.eye]", "[members.other]"))
+            async with asyncio.timeout(PATIENCE):
+                await starting
+            with pytest.raises(Rejected, match="does not count here"):
+                await connect(second.url, login=access.login("alice"), reconnect=False)
+            with pytest.raises(Rejected, match=r"no member here|does not count"):
+                await connect(second.url, login=access.login("eye"), observer=True, reconnect=False)
+            await second.close()
+
+    asyncio.run(main())
+
+
+def test_nobody_is_shown_the_password_of_nats(tmp_path, caplog):
+    settings = "authorization { user: fabric, password: s3cret }"
+
+    async def main() -> None:
+        with nats_server(tmp_path, settings) as server, processes() as start:
+            url = server.url.replace("nats://", "nats://fabric:s3cret@")
+            configurator = start("configurator", "--nats", url, "--name", "c1")
+            async with Daemon(shared(url, "one", mode="sna")) as daemon, connect(daemon.url, observer=True) as anybody:
+                shared_by = (await anybody.ask("status"))["shared"]
+                assert shared_by["store"] == server.url
+                assert await asyncio.to_thread(said, configurator, f"serves fabric sievenet at {server.url}\n")
+            with pytest.raises(Unavailable, match="Expected a NATS server") as refused:
+                await NatsStore.open(url.replace("s3cret", "s3cret2"), wait=1.0)
+            assert "s3cret" not in str(refused.value)
+
+    asyncio.run(main())
+    assert "s3cret" not in caplog.text
 
 
 @pytest.mark.slow

@@ -3,6 +3,9 @@
 import asyncio
 import contextlib
 import gc
+import socket
+import struct
+import threading
 from asyncio import sslproto
 
 import pytest
@@ -15,6 +18,7 @@ from sievenet.access.login import load_login
 from sievenet.control import protocol as p
 from sievenet.daemon import daemon as daemons
 from sievenet.dataplane.kernel import protocol as agents
+from sievenet.session.callee import Callee
 from sievenet.session.connection import Connection
 from sievenet.session.limits import Limits, Unread
 from sievenet.session.link import Link
@@ -183,3 +187,38 @@ def test_strangers_who_say_nothing_keep_no_component_out(tmp_path, secured):
             await listener.close()
 
     run(main())
+
+
+def test_what_is_written_to_a_connection_that_has_just_broken_fills_no_log(tmp_path, caplog):
+    """Its encrypted side learns of it in the next turn of the loop only: asyncio logged a line for each write."""
+    access = folder(tmp_path)
+    login = load_login(access.login("daemon"))
+
+    go = threading.Event()
+
+    def visitor(address):
+        with login.dialling().wrap_socket(socket.create_connection(address), server_hostname="127.0.0.1") as stream:
+            go.wait(60)
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    async def main():
+        met = asyncio.get_running_loop().create_future()
+
+        def greet(reader, writer):
+            met.set_result(Connection(reader, writer, Callee(p.CONTROL, Limits(), 0.0), Limits()))
+
+        async with await asyncio.start_server(greet, "127.0.0.1", 0, ssl=login.listening()) as server:
+            thread = threading.Thread(target=visitor, args=(server.sockets[0].getsockname(),))
+            thread.start()
+            try:
+                connection = await met
+            finally:
+                go.set()
+                thread.join()  # which cuts the connection, and the loop has no turn before and while we write
+            written = [connection.write(bytes(1 << 15)) for _ in range(50)]
+            assert written[0]
+            assert not written[-1]
+            assert connection.closing
+
+    run(main())
+    assert not [each for each in caplog.records if each.name == "asyncio"]

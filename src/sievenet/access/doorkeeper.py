@@ -129,11 +129,11 @@ class Doorkeeper:
         return member is not None and member.role is identity.role
 
     def returns(self, identity: Identity) -> bool:
-        """Whether its member could be back with a token: its own login may count no more."""
+        """Whether its member could be back with another login: its own may count no more."""
         member = None if identity.proof is None else self.member(identity.proof.name)
         if self._watched is None or member is None or member.role is not identity.role:
             return False
-        return self._watched.keyring.has_token(member.name, self._clock())
+        return self._watched.keyring.has_login(member.name, self._clock())
 
     def renewed(self, identity: Identity) -> Identity:
         """The same member with the rules and the quota of now; the same object if nothing has changed."""

@@ -59,7 +59,7 @@ class Folder:
         members = read_members(self._read("members.toml"), str(self.path / "members.toml"))
         tokens = read_tokens(self._read("tokens", ""), str(self.path / "tokens"))
         revoked = frozenset(self._serials("revoked"))
-        return Keyring(members, tokens, revoked)
+        return Keyring(members, tokens, revoked, tuple(self._issued()))
 
     def login(self, name: str) -> Path:
         """Where the login of a member is, or was."""
@@ -90,6 +90,17 @@ class Folder:
                 except ValueError:
                     where = f"{self.path / name}:{number}"
                     raise InvalidInput(expected="a serial number", got=line, where=where) from None
+
+    def _issued(self) -> Iterator[tuple[str, int, datetime.date]]:
+        """Certificates that were made: name, serial number, last day.  They let nobody in: what is wrong is skipped."""
+        try:
+            text = self._read("issued", "")
+        except InvalidInput:
+            return
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError):
+                serial, name, day = line.split()
+                yield name, int(serial, 16), datetime.date.fromisoformat(day)
 
     def stamp(self) -> tuple[object, ...]:
         """Changes whenever a file does."""

@@ -10,10 +10,11 @@ whether it still stands (`stands`).
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sievenet.access.identity import Credentials, Identity, Proof, Role
 from sievenet.access.members import Member, Members
@@ -21,6 +22,10 @@ from sievenet.access.token import StoredToken, check_name, shown
 from sievenet.errors import InvalidInput, Rejected
 
 __all__ = ["Keyring", "MemberGate", "member_of"]
+
+
+#: What to do about it.
+_COMPONENT: Final = "; `sievenet keys certificate FOLDER NAME --role component` makes a login for one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class Keyring:
     tokens: tuple[StoredToken, ...] = ()
     #: Serial numbers of certificates that no longer count.
     revoked: frozenset[int] = frozenset()
+    #: Certificates that were made, as far as this folder knows: name, serial number, last day.
+    issued: tuple[tuple[str, int, datetime.date], ...] = ()
     _by_name: dict[str, tuple[StoredToken, ...]] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -48,9 +55,14 @@ class Keyring:
                 found = each
         return found
 
-    def has_token(self, name: str, now: float) -> bool:
-        """Whether some token of this name counts."""
-        return any(each.good(now) for each in self._by_name.get(name, ()))
+    def has_login(self, name: str, now: float) -> bool:
+        """Whether some token or certificate of this name counts."""
+        if any(each.good(now) for each in self._by_name.get(name, ())):
+            return True
+        today = datetime.datetime.fromtimestamp(now, datetime.UTC).date()
+        return any(
+            owner == name and serial not in self.revoked and today <= last for owner, serial, last in self.issued
+        )
 
     def stands(self, proof: Proof, now: float) -> bool:
         """Whether what proved a name would prove it now."""
@@ -75,7 +87,8 @@ class MemberGate:
         if member is None:
             raise Rejected(f"{proof.name} has proved its name, but is no member here")
         if not member.role.includes(credentials.role):
-            raise Rejected(f"{member.name} is {_article(member.role)} and may not be {_article(credentials.role)}")
+            told = f"{member.name} is {_article(member.role)} and may not be {_article(credentials.role)}"
+            raise Rejected(told + (_COMPONENT if credentials.role is Role.COMPONENT else ""))
         self._check_name(member, credentials)
         return Identity(member.role, member.name, member.permissions, member.quota, proof)
 
@@ -119,7 +132,8 @@ class MemberGate:
             return
         own = name == member.name or (credentials.role is not Role.COMPONENT and name.startswith(f"{member.name}."))
         if not own:
-            raise Rejected(f"{member.name} may be called {member.name} or {member.name}.anything, not {name}")
+            more = "" if credentials.role is Role.COMPONENT else f" or {member.name}.anything"
+            raise Rejected(f"{member.name} may be called {member.name}{more}, not {name}")
 
 
 def _common_name(certificate: dict[str, Any]) -> str:

@@ -43,7 +43,7 @@ def size(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
 
 @click.command()
 @click.argument("keep", metavar="[FILTER...]", nargs=-1)
-@click.option("--name", help="Its name in the fabric. Default: the daemon gives one.")
+@click.option("--name", help="Its name in the fabric. Default: its login's, or the daemon gives one.")
 @click.option("--host", help="The host to attach to. Default: the least loaded.")
 @click.option(
     "--seconds", callback=duration, metavar="TIME", default="30s", show_default=True, help="Keep events so long."

@@ -66,6 +66,7 @@ async def _serve(
 ) -> None:
     from sievenet.config import NatsConfig
     from sievenet.control import warmup
+    from sievenet.control.store.access import without_secrets
     from sievenet.daemon.delegate import Delegate
     from sievenet.daemon.reign import open_store, own_name
     from sievenet.errors import InvalidInput
@@ -83,7 +84,7 @@ async def _serve(
         delegate = Delegate(store, name)
         await delegate.start()
         if not as_json:
-            click.echo(f"configurator {name} serves fabric {fabric} at {nats}")
+            click.echo(f"configurator {name} serves fabric {fabric} at {without_secrets(nats)}")
         await stop.wait()
         await delegate.close()
     finally:

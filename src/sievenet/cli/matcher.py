@@ -31,7 +31,7 @@ _LONGEST_PAUSE: Final = 30.0
 
 @click.command()
 @url_option
-@click.option("--name", metavar="NAME", help="The matcher's name. Default: the daemon gives one.")
+@click.option("--name", metavar="NAME", help="The matcher's name. Default: its login's, or the daemon gives one.")
 @click.option("--host", metavar="HOST", help="The host where it is attached. Default: the daemon chooses.")
 @click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes, one per core.")
 @click.option("--for", "seconds", metavar="TIME", callback=duration, help="Stop after this time. Default: at Ctrl-C.")

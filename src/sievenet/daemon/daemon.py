@@ -165,6 +165,8 @@ class Daemon(Starting):
         fitting = asyncio.create_task(self.answers.fitter.run(config.control.fit))
         stack.callback(fitting.cancel)
         self.lobby = Lobby(self.service, clearance)
+        keeper.look()  # the files were read when this process began, which may have waited for days until it led
+        planes.renew(keeper)
         await self.service.access_changed()
         self.server = self._listener()
         stack.push_async_callback(self.server.close)

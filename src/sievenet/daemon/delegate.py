@@ -5,8 +5,8 @@
                 └── known: ─────────────────────────────────────────────────┘  read already: the same answer again
 
 It decides nothing and reaches no switch.  If it was paused, and believes that it still owns something, what it answers
-is of an epoch that counts no more.  A leader of a later term makes it forget everything; one of an earlier term is not
-heard.
+is of an epoch that counts no more.  A leader of another term makes it forget everything, once the store says that it
+leads; one of an earlier term is not heard.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import secrets
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from sievenet.control.configurators import messages as m
 from sievenet.control.configurators import words
 from sievenet.control.configurators.copies import Copies
+from sievenet.control.store.leadership import read_leader
 from sievenet.control.store.logs import Reader
 from sievenet.control.store.store import Store
 from sievenet.daemon.stopwatch import timed
@@ -33,6 +34,9 @@ from sievenet.session.lifetime import Tasks
 __all__ = ["Delegate"]
 
 log = logging.getLogger("sievenet.configurator")
+
+#: Partitions of which questions in another term are kept, until it is known who leads.
+_MOST: Final = 65536
 
 Run = Callable[..., Awaitable[Any]]
 
@@ -68,6 +72,8 @@ class Delegate:
         self.copies = Copies()
         self._lines: dict[int, _Line] = {}
         self._wiring: Reader | None = None
+        #: What it is asked in another term than the one that it knows, by partition.
+        self._strange: dict[int, words.Ask] = {}
         self._tasks = Tasks()
         self._complain = Seldom(log)
         self._turn = asyncio.Lock()
@@ -106,12 +112,36 @@ class Delegate:
         except SievenetError as error:
             self._complain(f"not a question of a daemon: {error}")
             return
-        if ask.term < self.term:
+        if ask.term == self.term:
+            self._take(ask)
+        elif len(self._strange) < _MOST:
+            if not self._strange:
+                self._tasks.begin(self._look())
+            self._strange[ask.partition] = ask
+
+    async def _look(self) -> None:
+        """Somebody asks who leads in another term: the store says whether anybody does.
+
+        Terms begin anew in a store that has lost what it had, so the later one of two is not always the right one.
+        """
+        try:
+            leader, _ = await read_leader(self._store)
+        except SievenetError as error:
+            self._complain(f"who leads cannot be read: {error}")
+            leader = None
+        asks, self._strange = self._strange, {}
+        if leader is None or all(ask.term != leader.term for ask in asks.values()):
+            self._complain(f"a question of term {next(iter(asks.values())).term}, in which nobody leads")
             return
-        if ask.term > self.term:
-            log.info("a daemon leads in term %d", ask.term)
-            self.term, self.copies, self._lines = ask.term, Copies(), {}
-            self._wiring = Reader(self._store, f"wiring.{ask.term}")
+        if leader.term != self.term:
+            log.info("a daemon leads in term %d", leader.term)
+            self.term, self.copies, self._lines = leader.term, Copies(), {}
+            self._wiring = Reader(self._store, f"wiring.{leader.term}")
+        for ask in asks.values():
+            if ask.term == self.term:
+                self._take(ask)
+
+    def _take(self, ask: words.Ask) -> None:
         if ask.drop:
             if self._lines.pop(ask.partition, None) is not None:
                 self.copies.drop(ask.partition)

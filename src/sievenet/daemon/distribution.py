@@ -219,7 +219,7 @@ class Distribution:
             self.complain(f"configurator {beat.name} is one too many: {_MOST} are there")
         elif peer is None or peer.life != beat.life:
             if peer is not None and now - peer.heard < self._silence / 2:
-                log.warning("configurator %s was started again, or two have this name: names must differ", beat.name)
+                self.complain(f"configurator {beat.name} was started again, or two have this name: names must differ")
             self._peers[beat.name] = _Peer(beat.life, now)
             log.info("configurator %s is there (process %d)", beat.name, beat.process)
             self._control.configurator_joined(beat.name, beat.process)

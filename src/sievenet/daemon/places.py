@@ -52,6 +52,8 @@ class Places:
 
     async def enter(self, name: str | None, ticket: bytes, host: str | None, identity: Identity) -> Placement:
         """A place for a client, new or returning."""
+        if name is None and identity.proof is not None and identity.role is Role.COMPONENT:
+            name = identity.name  # exactly its member's: by another one it could not come back
         if name is None:
             return await self._named(host or self._least_loaded(), identity)
         resume = self._proven(name, ticket)

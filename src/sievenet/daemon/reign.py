@@ -20,6 +20,7 @@ from typing import Any
 from sievenet.config import NatsConfig
 from sievenet.control.journal import exclusive, read_records
 from sievenet.control.plane import ControlPlane
+from sievenet.control.store.access import without_secrets
 from sievenet.control.store.journal import StoreJournal
 from sievenet.control.store.leadership import Leader, Leadership
 from sievenet.control.store.store import Store
@@ -63,6 +64,8 @@ class Reign:
 
     def __init__(self, config: NatsConfig, store: Store, leadership: Leadership) -> None:
         self._config, self._store, self._leadership = config, store, leadership
+        #: Where the store is, as observers and logs may see it.
+        self._shown = without_secrets(config.url or "")
         #: Whether another daemon led before, which may still hold what this one needs.
         self.follows = False
         self.journal: StoreJournal
@@ -112,13 +115,13 @@ class Reign:
         if not file.exists():
             return
         if not self.journal.empty:
-            log.warning("%s is not used: the journal is in %s", file, self._config.url)
+            log.warning("%s is not used: the journal is in %s", file, self._shown)
             return
         with exclusive(file):
             records = read_records(file)
             await self.journal.adopt(records)
             file.replace(file.with_name(f"{file.name}.in-nats"))
-        log.warning("%d records of %s are in %s now", len(records), file, self._config.url)
+        log.warning("%d records of %s are in %s now", len(records), file, self._shown)
 
     async def distribute(self, control: ControlPlane, staff: int) -> None:
         """Let configurators come, and start so many here."""
@@ -161,7 +164,7 @@ class Reign:
     def shown(self) -> dict[str, Any]:
         """As `status` shows it."""
         return {
-            "store": self._config.url,
+            "store": self._shown,
             "fabric": self._config.fabric,
             "reachable": self._store.reachable,
             "trouble": self._store.trouble,

@@ -67,7 +67,7 @@ class Peer(Connection):
         self.within: dict[Schema, Subscription | None] = {}
         #: Who it is, from when it counts as a connection of a member.
         self.entered: Identity | None = None
-        #: Its login no longer counts, but another token of its member does.
+        #: Its login no longer counts, but another one of its member does.
         self.rotated = False
         #: Who it is, if this side dialled, and everybody has to be known.
         self.answers: Identity | None = None

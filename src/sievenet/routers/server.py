@@ -200,7 +200,7 @@ class RouterServer(listener.Service[Peer], Starting):
             if identity is None:
                 continue
             stands = self._keeper.stands(identity)
-            # Another token of the same member goes on with what this one is owed: its rules count meanwhile.
+            # Another login of the same member goes on with what this one is owed: its rules count meanwhile.
             peer.rotated = not stands and self._keeper.returns(identity)
             if stands or (peer.rotated and peer.absent):
                 if peer.entered is not None:

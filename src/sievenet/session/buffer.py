@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from sievenet.session.tls import closing
+
 __all__ = ["WriteBuffer"]
 
 #: Bytes that are not kept for more to come.
@@ -38,7 +40,7 @@ class WriteBuffer:
             data = b"".join(self._parts)
             self._parts.clear()
             self._size = 0
-            if not self._writer.is_closing():
+            if not closing(self._writer.transport):
                 self._writer.write(data)
 
     @property

@@ -15,7 +15,7 @@ from sievenet.session.callee import Callee
 from sievenet.session.framing import frame
 from sievenet.session.limits import Limits
 from sievenet.session.message import Goodbye, Hello, Message, failure
-from sievenet.session.tls import unread
+from sievenet.session.tls import closing, unread
 
 __all__ = ["Connection"]
 
@@ -84,7 +84,7 @@ class Connection:
     @property
     def closing(self) -> bool:
         """Whether nothing can be written any more."""
-        return self.writer.transport.is_closing()
+        return closing(self.writer.transport)
 
     @property
     def waiting(self) -> int:

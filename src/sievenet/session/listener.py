@@ -290,7 +290,7 @@ class Listener(Generic[C]):
     async def serve(self, connection: C) -> SievenetError | None:
         """Serve a connection until it ends; why, if something was wrong."""
         try:
-            while not connection.closing and (data := await connection.reader.read(_CHUNK)):
+            while not connection.writer.transport.is_closing() and (data := await connection.reader.read(_CHUNK)):
                 await self._read(connection, data)
         except SievenetError as error:
             connection.end(error)

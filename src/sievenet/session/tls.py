@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sievenet.errors import InvalidInput
 
-__all__ = ["contexts", "forgotten", "read_by_records", "secured", "small_buffers", "unread"]
+__all__ = ["closing", "contexts", "forgotten", "read_by_records", "secured", "small_buffers", "unread"]
 
 #: Bytes of a TLS record, at most; and of what waits undecrypted while a connection is not read.
 _RECORD: Final = 1 << 14
@@ -40,6 +40,20 @@ def forgotten(error: BaseException) -> None:
         before = each.__context__
         each.__traceback__ = each.__context__ = None
         each = before
+
+
+def closing(transport: asyncio.BaseTransport) -> bool:
+    """Whether nothing can be written any more; an encrypted connection learns late that the one below it is gone.
+
+    What is written until it does is lost, and asyncio logs a line for each.
+    """
+    if transport.is_closing():
+        return True
+    if not isinstance(transport, sslproto._SSLProtocolTransport):
+        return False
+    encrypted: Any = transport
+    below = encrypted._ssl_protocol._transport
+    return below is None or bool(below.is_closing())
 
 
 def read_by_records(transport: asyncio.BaseTransport) -> None:

@@ -117,6 +117,8 @@ def test_words_of_strangers_change_nothing(seed, caplog):
                 await stranger.say(*wrong(r, subjects, heard, term))
             async with asyncio.timeout(120):
                 await work
+        for i in range(200):  # two processes that have the name of a third
+            await stranger.say("beat", words.encode(words.Beat("configurator-0", i % 2, 1)))
         for i in range(distribution._MOST + 50):
             await stranger.say("beat", words.encode(words.Beat(f"invented-{i}", 1, 1)))
         await asyncio.sleep(0.1)
@@ -132,8 +134,43 @@ def test_words_of_strangers_change_nothing(seed, caplog):
         await world.close()
 
     run_virtual(main())
-    told = [each for each in caplog.records if "not a" in each.message or "one too many" in each.message]
+    said = ("not a", "one too many", "names must differ")
+    told = [each for each in caplog.records if any(what in each.message for what in said)]
     assert 0 < len(told) < 20
+
+
+@pytest.mark.parametrize("why", ["forged", "forgotten"])
+def test_a_configurator_serves_whoever_leads_whatever_term_it_heard_of_before(why):
+    """One that believed a forged term, or knew one of a store that has lost its data, never answered again."""
+
+    async def main() -> None:
+        world = StoredWorld(Line.build(link=DELAY), 1, msgspec.structs.replace(CONFIG, mode="sna", partitions=4))
+        world.shelf.lost = 0.0
+        await world.open(SCHEMA)
+        await world.hire()
+        delegate, term = world.members["configurator-0"].delegate, world.reign.leadership.term
+        client, other = await world.join(), await world.join()
+        await world.advertise(client, Subscription([Filter(SCHEMA, {})]))
+        while not delegate.answered:
+            await world.subscribe(other, world.content())
+        if why == "forged":
+            stranger = MemoryStore(world.shelf, limit=4096)
+            await stranger.say("ask.configurator-0", words.encode(words.Ask(term + 7, 1, 1, 1, 1, 1)))
+        else:
+            delegate.term += 7
+        await asyncio.sleep(0.1)
+        before = delegate.answered
+        for _ in range(4):
+            async with asyncio.timeout(60):
+                await world.subscribe(other, world.content())
+        assert delegate.answered > before
+        assert delegate.term == term
+        await world.settle()
+        world.check_tables()
+        await world.check_deliveries()
+        await world.close()
+
+    run_virtual(main())
 
 
 def wrong(r, subjects, heard, term):

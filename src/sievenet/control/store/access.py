@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from sievenet.errors import InvalidInput, Unavailable
 
-__all__ = ["check_fabric", "options", "servers"]
+__all__ = ["check_fabric", "options", "servers", "without_secrets"]
 
 _SCHEMES: Final = ("nats", "tls")
 _SEED: Final = re.compile(rb"BEGIN USER NKEY SEED-+\s+(\S+)")
@@ -35,6 +35,19 @@ def servers(url: str) -> list[str]:
     if not found:
         raise InvalidInput(expected="nats://ADDRESS:PORT[,…]", got=url, where="nats.url")
     return found
+
+
+def without_secrets(url: str) -> str:
+    """The addresses as others may see them: a user's name and password in front of one are left out.
+
+    >>> without_secrets("nats://fabric:s3cret@10.0.0.1:4222,tok@10.0.0.2")
+    'nats://10.0.0.1:4222,10.0.0.2'
+    """
+    shown = []
+    for each in url.split(","):
+        scheme, between, rest = each.rpartition("://")
+        shown.append(scheme + between + rest.rpartition("@")[2])
+    return ",".join(shown)
 
 
 def check_fabric(name: str) -> None:

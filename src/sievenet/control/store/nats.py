@@ -32,7 +32,7 @@ import nats.js.errors
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, KeyValueConfig, StreamConfig
 
-from sievenet.control.store.access import check_fabric, options, servers
+from sievenet.control.store.access import check_fabric, options, servers, without_secrets
 from sievenet.control.store.store import Item
 from sievenet.errors import Fenced, Rejected, Unavailable
 
@@ -127,7 +127,8 @@ class NatsStore:
             if client is not None:
                 await client.close()
             raise Unavailable(
-                f"Expected a NATS server with JetStream at {url}, got {str(error) or f'no answer within {wait:g} s'}. "
+                f"Expected a NATS server with JetStream at {without_secrets(url)}, got "
+                f"{str(error) or f'no answer within {wait:g} s'}. "
                 f"Is it there, and was it started with --jetstream?"
             ) from None
         except BaseException:  # whoever waits for it has been asked to end
