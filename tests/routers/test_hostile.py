@@ -25,6 +25,7 @@ from sievenet.routers.shipment import Shipment
 from sievenet.session.callee import Callee
 from sievenet.session.framing import Malformed, frame
 from sievenet.session.limits import Admission, Unfinished
+from sievenet.session.message import failure
 from tests.fabric.harness import eventually
 from tests.routers.wire import (
     CATEGORY,
@@ -433,6 +434,20 @@ def test_a_hoard_is_ended_once_in_the_log(caplog):
     assert [each.getMessage() for each in caplog.records if "ended" in each.getMessage()] == [
         "connection of x ended: enough"
     ]
+
+
+def test_a_neighbour_that_complains_without_end_fills_no_log(caplog):
+    """As one does that refuses our login at each of its tries to connect."""
+
+    async def main():
+        async with RouterServer("a", Settings(lease=8.0)) as a:
+            stranger = await Stranger.call(a.address, router_hello())
+            assert await stranger.hear("Welcome")
+            stranger.say(*(failure(0, Rejected("The certificate was revoked")) for _ in range(90)))
+            await eventually(lambda: a._complain.count == 90)
+
+    asyncio.run(main())
+    assert len([each for each in caplog.records if "The certificate was revoked" in each.getMessage()]) == 1
 
 
 def test_a_wrong_version_gets_a_hint_about_routers_only_where_it_may_be_one():

@@ -46,6 +46,7 @@ from sievenet.routers.session import Absence, Sessions
 from sievenet.routers.shipment import Shipment
 from sievenet.routers.work import Work
 from sievenet.session import listener
+from sievenet.session.complaints import Seldom
 from sievenet.session.lifetime import Starting
 from sievenet.session.listener import Listener
 from sievenet.session.message import check_name, failure
@@ -109,6 +110,7 @@ class RouterServer(listener.Service[Peer], Starting):
         own = (self._gone, self._sessions, tls, dial_tls, self._keeper)
         self._handshake = Handshake(self.router, self._registry, self._dispatch, *own)
         self._clearance = Clearance(self._keeper)
+        self._complain = Seldom(log)
         #: A router works requests out at once, while nobody else is heard.
         self._rest = Rest(_TIMES, _LONG)
         self._service = Service(self.router, self.limits, self.do, self._counts, self._clearance)
@@ -297,7 +299,7 @@ class RouterServer(listener.Service[Peer], Starting):
             case Received(number) if peer.session is not None:
                 peer.session.confirm(number)
             case p.Failure():
-                log.warning("%s: neighbour %s: %s", self.router.name, peer.name, message.message)
+                self._complain(f"{self.router.name}: neighbour {peer.name}: {message.message}")
             case Missed():
                 self._dispatch.pass_on(peer, message)
             case _ if peer.role == "router":
