@@ -13,10 +13,11 @@ import pytest
 from nats.js.errors import BadRequestError, NoStreamResponseError, ServiceUnavailableError
 
 from sievenet.control.store import nats
+from sievenet.control.store.journal import StoreJournal
 from sievenet.control.store.leadership import Leadership, read_leader
 from sievenet.control.store.memory import MemoryStore, Shelf
 from sievenet.control.store.nats import NatsStore
-from sievenet.errors import InvalidInput, Rejected, Unavailable
+from sievenet.errors import CodecError, InvalidInput, Rejected, Unavailable
 from sievenet.testing.nats_server import nats_server
 from sievenet.testing.store_contract import CHECKS
 from sievenet.testing.virtual_time import run_virtual
@@ -221,3 +222,15 @@ def test_a_leader_whose_store_is_slow_does_not_depose_itself(delay):
         assert not lost
 
     run_virtual(main())
+
+
+def test_a_journal_that_somebody_else_has_written_into_is_told_with_what_to_do():
+    async def main() -> None:
+        store = MemoryStore(Shelf())
+        journal = await StoreJournal.open(store, 1)
+        await journal.append([b"first"])
+        await store.append("journal.1-0", b"\xde, and more of it", await store.last("journal.1-0"))
+        with pytest.raises(CodecError, match=r"222 - at log journal\.1-0.*stream restore.*`nats\.fabric`"):
+            await StoreJournal.open(store, 2)
+
+    asyncio.run(main())

@@ -28,6 +28,10 @@ from sievenet.errors import CodecError, Fenced
 __all__ = ["StoreJournal"]
 
 _CELL: Final = "journal"
+_DAMAGED: Final = (
+    "Somebody else has written into the journal. Give NATS logins of its own, and restore its stream from a backup "
+    "(`nats stream restore`), or begin anew with another `nats.fabric`"
+)
 _ASIDE: Final = "aside"
 
 
@@ -77,10 +81,13 @@ class StoreJournal:
                 break
             except Fenced:
                 continue  # it has appended something just now
-        entries, at = await read_all(store, place.log)
+        try:
+            entries, at = await read_all(store, place.log)
+            records = [record for data in entries for record in _entry(data).records]
+        except CodecError as error:
+            raise CodecError(f"{error}. {_DAMAGED}") from None
         if at != writer.at:
             raise Fenced(f"Expected entry {writer.at} at the end of the journal, got {at}: another daemon leads")
-        records = [record for data in entries for record in _entry(data).records]
         return cls(store, term, revision, writer, records)
 
     @property
