@@ -327,10 +327,11 @@ class Receiver:
         if self.entitlements.first:
             keys = self.entitlements.due(keys, (packet.publisher, packet.incarnation), packet.sequence)
         if (seen := self.observations) is not None:
+            took = now - packet.departure if len(keys) else None
             if not directed:
-                seen.single(packet.category, packet.code, packet.publisher, bool(len(keys)))
-            if len(keys):
-                seen.took(directed, 1, (now - packet.departure) / 1e9)
+                seen.single(packet.category, packet.code, packet.publisher, took)
+            elif took is not None:
+                seen.took(True, 1, took / 1e9)
         if not len(keys):
             self._blame(edge, packet.code)
             return True

@@ -35,6 +35,7 @@ from sievenet.control.plane import ControlPlane
 from sievenet.daemon.hybrid import Hybrid
 from sievenet.daemon.latency import Latency
 from sievenet.daemon.planes import AnyPlane
+from sievenet.dataplane.plane import Attached
 from sievenet.errors import SievenetError
 from sievenet.index import Dz
 
@@ -61,6 +62,8 @@ _MOST_CELLS: Final = 16 * MAX_CELLS
 
 #: Category, cell, publisher's number, subscriber.
 _Key = tuple[int, int, int, str]
+#: Wanted and not, where nothing came.
+_NOTHING: Final = (0.0, 0.0)
 #: Switches and subspaces.
 Pairs = frozenset[tuple[str, Dz]]
 
@@ -123,7 +126,7 @@ class Selector:
     async def choose(self) -> None:
         """Look at what was seen since the last time, and change what is worth it."""
         await self._hybrid.refresh()
-        self._remember()
+        await self._remember()
         if self.config.latency_bound in (0, inf):
             self._strain = 1.0  # there is no bound to keep
         elif self._network.events + self._matcher.events:
@@ -136,7 +139,7 @@ class Selector:
         self._network.turn()
         self._matcher.turn()
 
-    def _remember(self) -> None:
+    async def _remember(self) -> None:
         busy = {}
         for name, matcher in self._hybrid.matchers.items():
             busy[name] = matcher.received > self._received.get(name, 0)
@@ -148,30 +151,14 @@ class Selector:
                     kept.setdefault(number, []).extend(serving.regions)
         fresh, self._fresh = self._fresh, {}
         self._said_by.clear()
-        seen: dict[_Key, tuple[float, float]] = {}
-        for key in self._seen.keys() | fresh.keys():
-            old, new = self._seen.get(key), fresh.get(key, [0.0, 0.0])
-            if old is not None and any(_holds(dz, key[1]) for dz in kept.get(key[0], ())):
-                wanted, unwanted = max(old[0], new[0]), max(old[1], new[1])
-            elif old is None:
-                wanted, unwanted = new
-            else:
-                wanted, unwanted = (o * _STAYS + n * (1 - _STAYS) for o, n in zip(old, new, strict=True))
-            if wanted + unwanted > _TINY:
-                seen[key] = wanted, unwanted
-        self._seen = seen
+        # There may be very many: events go on meanwhile.
+        self._seen = await asyncio.to_thread(_merged, self._seen, fresh, kept)
 
     async def _choose(self, number: int) -> None:
         routes = self._control.routes(number, Dz(0, 0))
         if routes is None:
             return  # its partitions have different trees
         places = self._plane.clients()
-        publishers = {each.publisher: (name, each.switch) for name, each in places.items()}
-        seen = [
-            Observation(*publishers[publisher], cell, places[client].switch, *counts)
-            for (category, cell, publisher, client), counts in self._seen.items()
-            if category == number and publisher in publishers and client in places
-        ]
         present = frozenset(
             (m.switch, dz) for m in self._hybrid.matchers.values() if number in m.serving for dz in m.regions(number)
         )
@@ -180,7 +167,11 @@ class Selector:
         begin = loop.time()
         tree = routes.tree
         before = self._regions.get(number, [])
-        found = await asyncio.to_thread(self._chosen, seen, tree.path, where, present, before)
+
+        def chosen() -> tuple[Pairs, Choice, float, float, list[Dz]]:
+            return self._chosen(_observed(self._seen, number, places), tree.path, where, present, before)
+
+        found = await asyncio.to_thread(chosen)
         self.took = loop.time() - begin
         pairs, choice, removable, deliveries, self._regions[number] = found
         self._worth[number] = choice, removable, deliveries
@@ -319,6 +310,37 @@ class Selector:
                 for each in self._hybrid.matchers.values()
             ],
         }
+
+
+def _merged(
+    before: dict[_Key, tuple[float, float]], fresh: dict[_Key, list[float]], kept: dict[int, list[Dz]]
+) -> dict[_Key, tuple[float, float]]:
+    """What was seen so far and what is new; ``kept`` are subspaces by category of which the last picture counts."""
+    seen = {}
+    for key in before | fresh:
+        old, (wanted, unwanted) = before.get(key), fresh.get(key, _NOTHING)
+        if old is not None:
+            regions = kept.get(key[0])
+            if regions and any(_holds(dz, key[1]) for dz in regions):
+                wanted, unwanted = max(old[0], wanted), max(old[1], unwanted)
+            else:
+                wanted = old[0] * _STAYS + wanted * (1 - _STAYS)
+                unwanted = old[1] * _STAYS + unwanted * (1 - _STAYS)
+        if wanted + unwanted > _TINY:
+            seen[key] = wanted, unwanted
+    return seen
+
+
+def _observed(
+    seen: Mapping[_Key, tuple[float, float]], number: int, places: Mapping[str, Attached]
+) -> list[Observation]:
+    """What was seen of a category, by those who are there, of those who are there."""
+    publishers = {each.publisher: (name, each.switch) for name, each in places.items()}
+    return [
+        Observation(*publishers[publisher], cell, places[client].switch, *counts)
+        for (category, cell, publisher, client), counts in seen.items()
+        if category == number and publisher in publishers and client in places
+    ]
 
 
 def _holds(dz: Dz, cell: int) -> bool:

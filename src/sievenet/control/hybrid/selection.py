@@ -68,13 +68,15 @@ def allowed(deliveries: float, bound: float | None, network: float, matcher: flo
 def clusters(cells: Ints, weights: Floats, bits: int, count: int) -> list[Dz]:
     """The event space cut into at most so many dz, each of about the same weight; cells are dz of ``bits`` bits."""
     found = [Dz(0, 0)]
+    loads = [float(weights.sum())]
     while len(found) < count:
-        loads = [(float(weights[_inside(cells, bits, dz)].sum()), dz) for dz in found if dz.length < bits]
-        load, heaviest = max(loads, key=lambda each: each[0], default=(0.0, None))
-        if heaviest is None or load <= 0:
+        heaviest = max(range(len(found)), key=lambda i: loads[i] if found[i].length < bits else 0.0)
+        if loads[heaviest] <= 0 or found[heaviest].length >= bits:
             break
-        found.remove(heaviest)
-        found += heaviest.children
+        del loads[heaviest]
+        for half in found.pop(heaviest).children:
+            found.append(half)
+            loads.append(float(weights[_inside(cells, bits, half)].sum()))
     return sorted(found, key=lambda dz: (dz.code, dz.length))
 
 
@@ -110,6 +112,8 @@ def ssa(model: Model, limit: float, where: Bools | None = None) -> Choice:
 
 def csa(model: Model, cluster: Ints, count: int, limit: float, where: Bools | None = None) -> Choice:
     """Clusters at switches; ``cluster`` numbers that of each row."""
+    if not _Greedy(model, cluster, count, limit, where).look()[2].any():
+        return Choice((), 0.0, 0.0)  # nor may whole switches be taken: they cost as much as any of their clusters
     found = _rounds(model, cluster, count, limit, where, _ROUNDS), _steps(model, cluster, count, limit, where)
     whole = ssa(model, limit, where)
     pairs = tuple((switch, i) for switch, _ in whole.pairs for i in range(count))
