@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sievenet.content import Filter, Subscription
+from sievenet.content import Filter, Subscription, ValueSet
 from sievenet.control.configurators import messages as m
 from sievenet.control.configurators.copies import Copies
 from sievenet.control.configurators.monitor import Monitor, Work
@@ -18,11 +18,12 @@ from sievenet.control.configurators.packed import pack, unpack
 from sievenet.control.configurators.turns import Turns
 from sievenet.control.registrations import Puts, Registrations
 from sievenet.control.routes import Routes, Wires
-from sievenet.errors import CodecError
-from sievenet.network import Line, SpanningTree, Testbed
+from sievenet.errors import CodecError, Rejected
+from sievenet.network import Add, Line, Modify, SpanningTree, Testbed
 from sievenet.testing.virtual_time import run_virtual
 from tests.control.configurators.staff import StaffedWorld
 from tests.control.plain import listed, one_by_one
+from tests.control.test_stateful import OTHER
 from tests.control.test_stateful import drive as drive_alone
 from tests.control.world import CONFIG
 from tests.seeds import seeds
@@ -260,6 +261,70 @@ def test_nobody_is_left_but_the_dispatcher():
         await under_way
         assert set(owners(world)) == {""}
         await some(world, clients)
+
+    staffed(test)
+
+
+def quarter(world, x, y):
+    """A subscription in one of the four partitions."""
+    sides = [(0, 7), (8, 15)]
+    box = {"x": ValueSet.interval(*sides[x]), "y": ValueSet.interval(*sides[y])}
+    return Subscription([Filter(world.content().schema, box)])
+
+
+def test_who_is_refused_by_a_switch_is_refused_and_those_of_other_partitions_are_not():
+    async def test(world, clients):
+        near, far = await world.join("h1"), await world.join("h3")
+        await world.advertise(near, Subscription([Filter(world.content().schema, {})]))
+        apply, refused = world.plane.apply, []
+
+        async def full(switch, changes):
+            cells = [change.flow.match.cell for change in changes if isinstance(change, Add | Modify)]
+            if switch == "s2" and any(cell.key >> cell.length - 2 == 0b100 for cell in cells if cell.length > 1):
+                refused.append(len(cells))
+                raise Rejected("The table is full")
+            await apply(switch, changes)
+
+        world.plane.apply = full
+        for times in (1, 3):  # requests of each partition
+            quarters = [(x, y) for x in range(2) for y in range(2)] * times
+            asked = [(2000 * times + i, quarter(world, x, y)) for i, (x, y) in enumerate(quarters)]
+            work = [world.control.subscribe(far, number, wanted) for number, wanted in asked]
+            answers = await asyncio.gather(*work, return_exceptions=True)
+            for where, (number, wanted), answer in zip(quarters, asked, answers, strict=True):
+                if where == (0, 0):
+                    assert isinstance(answer, Rejected), (where, answer)
+                else:
+                    assert answer is None
+                    world.subscriptions[far, number] = wanted
+        assert refused
+        await world.settle()
+        world.check_tables()
+        await world.check_deliveries()
+
+    staffed(test)
+
+
+def test_partitions_of_a_category_that_is_removed_while_others_wait():
+    async def test(world, clients):
+        await some(world, clients)
+        await world.control.register_schema(OTHER)
+        other = Subscription([Filter(OTHER, {})])
+        await world.control.advertise(clients[0], 1000, other)
+        await world.control.subscribe(clients[1], 1000, other)
+        number = world.control.category(OTHER.name).number
+        for member in world.staff.members.values():
+            member.awake.clear()
+        wide = Subscription([Filter(world.content().schema, {})])
+        waits = asyncio.ensure_future(world.subscribe(clients[2], wide))
+        await asyncio.sleep(0.01)
+        removed = asyncio.ensure_future(world.control.remove(number, force=True))
+        await asyncio.sleep(0.05)
+        for member in world.staff.members.values():
+            member.awake.set()
+        await asyncio.gather(waits, removed)
+        assert OTHER.name not in [each.name for each in world.control.categories()]
+        assert {each["category"] for each in world.control.configurators()["partitions"]} == {1}
 
     staffed(test)
 
