@@ -138,9 +138,9 @@ def test_recursion_ends():
 
 def test_a_fingerprint_takes_little_time():
     """It is on the way of every start: all that a matcher uses, in processor time."""
-    from sievenet.matcher import level
+    from sievenet.matcher import blocks, construction, records, scan
 
-    kernels = [each for module in (level.scan, level.construction, level.records) for each in vars(module).values()]
+    kernels = [each for module in (scan, blocks, construction, records) for each in vars(module).values()]
     kernels = [each for each in kernels if hasattr(each, "py_func")]
     assert len(kernels) > 30
     times = []

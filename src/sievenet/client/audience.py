@@ -30,6 +30,7 @@ from sievenet.content.schema import Schema
 from sievenet.dataplane.packet import PACKET_HEADER
 from sievenet.errors import InvalidInput
 from sievenet.jit import compiled
+from sievenet.jit.places import grid, line, placed
 from sievenet.matcher import Matcher
 from sievenet.matcher.decoder import Decoder, decode_rows
 from sievenet.matcher.octets import load_big
@@ -137,59 +138,66 @@ def choose(
     return count, unwanted
 
 
+#: What `reach` finds where: the audience's own, its decoder's, the matcher's level and room, the pairs.
+NOTED, FRESH, ORIGINS, OPENING, TABLE, REALS, XS, KEPT, LEVEL = range(9)
+(
+    BUCKETS, EDGES, WORDS, ALIVE, KEYS, BLOCKS, SLOTS, CHECK_ENDS, CHECKS, SLICES, BITMAPS, USED, CHECKED, MARKS,
+    ENTRIES, EVENTS, FOUND, STARTS, OUT, LAST, WHICH, TO,
+) = range(LEVEL, LEVEL + 22)  # fmt: skip
+#: And of what kind each is.
+_KINDS: Final = (
+    "|u1 |u1 <i4 |u1 <i8 <f8 <i8 <i8 |u1 <i8 <i8 |u1 <i8 <i8 <u4 <u4 <i8 <i8 <u8 <i8 <i8 <u2 <i8 <i4 <i8 <i8 <i8 "
+    "<i8 <i8 <i8"
+).split()
+
+
 @compiled
-def reach(
-    rows: Array,
-    start: int,
-    side: int,
-    ring: Array,
-    noted: Array,
-    fresh: Array,
-    origins: Array,
-    opening: Array,
-    table: Array,
-    reals: Array,
-    xs: Array,
-    kept: Array,
-    buckets: Array,
-    edges: Array,
-    words: Array,
-    alive: Array,
-    keys: Array,
-    blocks: Array,
-    slots: Array,
-    check_ends: Array,
-    checks: Array,
-    slices: Array,
-    bitmaps: Array,
-    used: Array,
-    checked: Array,
-    marks: Array,
-    entries: Array,
-    events: Array,
-    found: Array,
-    starts: Array,
-    out: Array,
-    last: Array,
-    which: Array,
-    to: Array,
-) -> tuple[int, int, int, int, int, int]:
+def reach(rows: Array, start: int, side: int, ring: Array, places: Array) -> tuple[int, int, int, int, int, int]:
     """`note` a source and, if no other comes behind it, all the rest, with subscriptions that are one level.
 
     What `note` says; then how many events are sound, how many pairs there are (-1: no room for them), and how many
-    events nobody wants.
+    events nobody wants.  ``places`` says where all the other arrays are.
     """
-    other, again, late = note(rows, start, side, ring, noted, fresh, origins)
+    fresh, origins = line(places, FRESH, np.uint8), line(places, ORIGINS, np.int32)
+    other, again, late = note(rows, start, side, ring, line(places, NOTED, np.uint8), fresh, origins)
     if other < len(rows):
         return other, again, late, 0, 0, 0
+    xs, kept = grid(places, XS, np.int64), line(places, KEPT, np.int64)
+    opening, table, reals = (
+        line(places, OPENING, np.uint8),
+        grid(places, TABLE, np.int64),
+        grid(places, REALS, np.float64),
+    )
     sound = decode_rows(rows, PACKET_HEADER, fresh, opening, table, reals, xs, kept)
+    found, starts, out = line(places, FOUND, np.int64), line(places, STARTS, np.int64), line(places, OUT, np.int64)
     matches, remaining = match_level(
-        xs, buckets, sound, edges, words, alive, keys, blocks, slots, check_ends, checks, slices, bitmaps, used,
-        checked, marks, entries, events, found, 0, starts, out,
-    )  # fmt: skip
+        xs,
+        grid(places, BUCKETS, np.uint8),
+        sound,
+        grid(places, EDGES, np.int64),
+        line(places, WORDS, np.int64),
+        line(places, ALIVE, np.uint8),
+        line(places, KEYS, np.int64),
+        grid(places, BLOCKS, np.int64),
+        line(places, SLOTS, np.uint32),
+        line(places, CHECK_ENDS, np.uint32),
+        grid(places, CHECKS, np.int64),
+        grid(places, SLICES, np.int64),
+        grid(places, BITMAPS, np.uint64),
+        line(places, USED, np.int64),
+        line(places, CHECKED, np.int64),
+        grid(places, MARKS, np.uint16),
+        grid(places, ENTRIES, np.int64),
+        line(places, EVENTS, np.int32),
+        found,
+        0,
+        starts,
+        out,
+    )
+    which, to = line(places, WHICH, np.int64), line(places, TO, np.int64)
     if matches > len(found) or remaining > len(which):
         return other, again, late, sound, -1, 0
-    count, unwanted = choose(kept[:sound], origins, starts, out, last, which, to)
+    count, unwanted = choose(kept[:sound], origins, starts, out, line(places, LAST, np.int64), which, to)
     return other, again, late, sound, count, unwanted
 
 
@@ -201,6 +209,8 @@ class Audience:
         self._decoder = Decoder(schema)
         #: Bytes of packets that can be read here; -1 if none can.
         self.width = PACKET_HEADER + self._decoder.size if self._decoder.possible else -1
+        #: The level of the matcher that `_places` is for; it holds its arrays, so that they stay where they are.
+        self._level: tuple[Any, ...] | None = None
         if self._decoder.possible:
             self._fit(_FEW, 0)
 
@@ -226,18 +236,19 @@ class Audience:
         if total > self._room or len(numbers) > self._recipients:
             self._fit(max(self._room, 1 << (total - 1).bit_length()), len(numbers))
         window, level = self._window, self._matcher.sole(total)
+        if level is not None and level is not self._level:
+            self._level = level
+            self._places = placed((*self._read, *level, self._last, *self._pairs), _KINDS)
         start = old = sound = unwanted = 0
         count = -1
         which, to = self._pairs
         while start < total:
             source = _SOURCE.unpack_from(rows, start * self.width + PUBLISHER)  # type: ignore[arg-type]
-            seen = rows, start, publishers.get(source[0], 0), window.ring(source)
+            side, ring = publishers.get(source[0], 0), window.ring(source)
             if level is None:
-                start, again, late = note(*seen, *self._seen)
+                start, again, late = note(rows, start, side, ring, *self._seen)
             else:
-                start, again, late, sound, count, unwanted = reach(  # type: ignore[call-arg]
-                    *seen, *self._read, *level, self._last, which, to
-                )
+                start, again, late, sound, count, unwanted = reach(rows, start, side, ring, self._places)
             if again or late:
                 window.count(again, late)
                 old += again + late
@@ -253,8 +264,9 @@ class Audience:
     def _fit(self, packets: int, recipients: int) -> None:
         """Make room for so many."""
         self._room, self._recipients = packets, recipients
+        self._level = None
         #: What is known of packets: whether looked at, whether new, and their sides.
-        self._seen = np.empty(packets, np.bool_), np.empty(packets, np.bool_), np.empty(packets, np.int32)
+        self._seen = np.empty(packets, np.uint8), np.empty(packets, np.uint8), np.empty(packets, np.int32)
         #: All that `reach` reads with: that, how events are read, the events as keys, and their rows.
         xs, kept = np.empty((packets, self._decoder.attributes), np.int64), np.empty(packets, np.int64)
         self._read = *self._seen, *self._decoder.arrays, xs, kept

@@ -2,7 +2,8 @@
 
 Import `Matcher` from here, and the values it answers with.  To
 understand it read `level` (how filters are filed), then `lines` (why comparing whole numbers is exact), then `matcher`.
-Compiled code is in `records` (filters as whole numbers), `construction` (of levels) and `scan` (events against levels).
+Compiled code is in `records` (filters as whole numbers), `construction` (of levels), `blocks` and
+`scan` (events against levels).
 
 Imports only `content`, `errors` and `jit`.
 """

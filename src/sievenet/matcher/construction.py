@@ -1,6 +1,6 @@
 """Kernels that build a level: where buckets end, what a filter is clustered by, bitmaps and checks.
 
-The arrays they fill are described where they are read, in `records` and `scan`.
+The arrays they fill are described where they are read, in `records` and `blocks`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import numpy as np
 
 from sievenet.jit import compiled
 from sievenet.matcher.bitrow import SLOTS, WORDS
-from sievenet.matcher.narrow import BEGIN, KEY, LAST, NUMBER, TOP, numbered
-from sievenet.matcher.records import BUCKETS, LENGTH_MASK, LOW, MAX, MIN, Array, bucket_of
-from sievenet.matcher.scan import (
+from sievenet.matcher.blocks import (
     ATTR,
     BASE,
     BEHIND,
@@ -27,6 +25,8 @@ from sievenet.matcher.scan import (
     SHIFT,
     SORTED,
 )
+from sievenet.matcher.narrow import BEGIN, GROUP, KEY, LAST, NUMBER, TOP, numbered
+from sievenet.matcher.records import BUCKETS, LENGTH_MASK, LOW, MAX, MIN, Array, bucket_of
 
 #: Words of a record with one constraint of one stretch.
 SINGLE: Final = 5
@@ -187,10 +187,12 @@ def sort_narrow(
             copies[first + j, 0], copies[first + j, 1] = spans[order[j], 0], spans[order[j], 1]
             p = places[slots[first + j]]
             more = 1 if (words[p + 1] & LENGTH_MASK) > SINGLE else 0
-            marks[at + j] = np.uint16((np.uint64(entries[at + j, BEGIN]) - np.uint64(base)) >> shift)
+            marks[count, GROUP + j] = np.uint16((np.uint64(entries[at + j, BEGIN]) - np.uint64(base)) >> shift)
             entries[at + j, KEY] = words[p]
             entries[at + j, NUMBER] = numbered(np.int64(slots[first + j]), entries[at + j, NUMBER], more)
-        marks[at + filled : at + SLOTS] = TOP + 1
+        marks[count, GROUP + filled :] = TOP + 1
+        for group in range(GROUP):
+            marks[count, group] = marks[count, GROUP * (group + 2) - 1]
         entries[at + filled : at + SLOTS] = 0
         blocks[block, SORTED], blocks[block, BASE], blocks[block, SHIFT] = at, base, np.int64(shift)
         count += 1

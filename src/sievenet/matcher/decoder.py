@@ -103,7 +103,7 @@ class Decoder:
         self,
         rows: Bytes,
         start: int,
-        wanted: npt.NDArray[np.bool_],
+        wanted: npt.NDArray[np.bool_] | npt.NDArray[np.uint8],
         xs: npt.NDArray[np.int64],
         kept: npt.NDArray[np.int64],
     ) -> int:
@@ -111,4 +111,4 @@ class Decoder:
 
         Returns how many are sound; ``kept`` says which rows those are.
         """
-        return decode_rows(rows, start, wanted, *self.arrays, xs, kept)
+        return decode_rows(rows, start, wanted.view(np.uint8), *self.arrays, xs, kept)

@@ -46,7 +46,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.matcher import bitrow, construction, narrow, records, scan
+from sievenet.matcher import bitrow, construction, narrow, records
+from sievenet.matcher.blocks import ATTR, BEHIND, COLUMNS, FILLED, FIRST, HI, LO, S_ATTR, S_ROW, S_SHIFT, SORTED
 
 __all__ = ["Level", "build", "unbuilt"]
 
@@ -123,14 +124,14 @@ def unbuilt(words: Ints, alive: npt.NDArray[np.uint8], cuts: Sequence[list[Any]]
         cuts=cuts,
         edges=np.empty((attributes, records.BUCKETS - 1), np.int64),
         used=np.empty(0, np.int64),
-        blocks=np.empty((0, scan.COLUMNS), np.int64),
+        blocks=np.empty((0, COLUMNS), np.int64),
         slots=np.empty(0, np.uint32),
         check_ends=np.empty(0, np.uint32),
         checks=np.empty((0, 3), np.int64),
         checked=np.empty(0, np.int64),
         slices=np.empty((0, 3), np.int64),
         rows=np.empty((0, bitrow.WORDS), np.uint64),
-        marks=np.empty(0, np.uint16),
+        marks=np.empty((0, narrow.GROUP + bitrow.SLOTS), np.uint16),
         entries=np.empty((0, 4), np.int64),
         live=len(alive),
         built=len(alive),
@@ -161,8 +162,9 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
     slots[slot] = number[copies[:, 3]]
     spans = np.zeros((len(slots), 2), np.int64)
     spans[slot] = copies[:, 1:3]
-    marks, entries = np.empty(len(slots), np.uint16), np.empty((len(slots), 4), np.int64)
-    listed = construction.sort_narrow(ordered, where, slots, spans, blocks, _NARROW, marks, entries) * bitrow.SLOTS
+    marks = np.empty((len(blocks), narrow.GROUP + bitrow.SLOTS), np.uint16)
+    entries = np.empty((len(slots), 4), np.int64)
+    lists = construction.sort_narrow(ordered, where, slots, spans, blocks, _NARROW, marks, entries)
     slices, rows, constraints = _slices(ordered, where, slots, blocks, sizes)
     construction.fill_slices(ordered, where, slots, spans, blocks, slices, sizes, edges, rows)
     check_ends, checks, checked = _checks(ordered, where, slots, blocks, slices, edges, constraints)
@@ -180,8 +182,8 @@ def build(words: Ints, places: Ints, cuts: Sequence[list[Any]], attributes: int)
         checked=checked,
         slices=slices,
         rows=rows,
-        marks=marks[:listed].copy(),
-        entries=narrow.aligned(entries[:listed]),
+        marks=marks[:lists].copy(),
+        entries=narrow.aligned(entries[: lists * bitrow.SLOTS]),
         live=len(places),
         built=len(places),
     )
@@ -235,16 +237,16 @@ def _grouped(copies: Ints, sizes: Ints) -> tuple[Ints, Ints, Ints]:
 def _blocks(copies: Ints, groups: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """The table of blocks without slices, and the slot of each copy; a block has copies of one group."""
     number = -(-counts // bitrow.SLOTS)
-    blocks = np.zeros((int(number.sum()), scan.COLUMNS), np.int64)
-    blocks[:, scan.ATTR] = np.repeat(groups, number)
+    blocks = np.zeros((int(number.sum()), COLUMNS), np.int64)
+    blocks[:, ATTR] = np.repeat(groups, number)
     # The slots that the groups before leave empty shift a group's slots.
     shift = np.cumsum(number * bitrow.SLOTS - counts) - (number * bitrow.SLOTS - counts)
     slot = np.arange(len(copies)) + np.repeat(shift, counts)
     block = slot // bitrow.SLOTS
     begins = np.searchsorted(block, np.arange(len(blocks)))
-    blocks[:, scan.LO] = np.minimum.reduceat(copies[:, 1], begins)
-    blocks[:, scan.HI] = np.maximum.reduceat(copies[:, 2], begins)
-    blocks[:, scan.FILLED] = np.diff(np.append(begins, len(copies)))
+    blocks[:, LO] = np.minimum.reduceat(copies[:, 1], begins)
+    blocks[:, HI] = np.maximum.reduceat(copies[:, 2], begins)
+    blocks[:, FILLED] = np.diff(np.append(begins, len(copies)))
     return blocks, slot
 
 
@@ -254,9 +256,9 @@ def _slices(
     """The table of slices, most constrained attributes first, room for their rows, and the constraints of all slots."""
     counts = np.zeros((len(blocks), len(sizes)), np.int64)
     constraints = construction.count_constraints(words, places, slots, blocks, counts)
-    clustered = blocks[:, scan.ATTR] >= 0
-    counts[clustered, blocks[clustered, scan.ATTR]] = bitrow.SLOTS + 1
-    listed = blocks[:, scan.SORTED] >= 0
+    clustered = blocks[:, ATTR] >= 0
+    counts[clustered, blocks[clustered, ATTR]] = bitrow.SLOTS + 1
+    listed = blocks[:, SORTED] >= 0
     # Every other block has a slice; one of a single row lets everything pass.
     bare = counts.max(axis=1) < _SLICED
     counts[bare, 0] = _SLICED
@@ -271,14 +273,14 @@ def _slices(
     own = count > bitrow.SLOTS
     shift[own] = 0
     shift[bare[block]] = records.BUCKET_BITS
-    height = np.where(own, blocks[block, scan.HI] - blocks[block, scan.LO] + 1, ((sizes[attr] - 1) >> shift) + 1)
+    height = np.where(own, blocks[block, HI] - blocks[block, LO] + 1, ((sizes[attr] - 1) >> shift) + 1)
     ends = np.cumsum(height)
     slices = np.empty((len(block), 3), np.int64)
-    slices[:, scan.S_ATTR] = attr
-    slices[:, scan.S_SHIFT] = shift
-    slices[:, scan.S_ROW] = ends - height - np.where(own, blocks[block, scan.LO], 0)
-    blocks[:, scan.FIRST] = np.searchsorted(block, np.arange(len(blocks)))
-    blocks[:, scan.BEHIND] = np.searchsorted(block, np.arange(len(blocks)), side="right")
+    slices[:, S_ATTR] = attr
+    slices[:, S_SHIFT] = shift
+    slices[:, S_ROW] = ends - height - np.where(own, blocks[block, LO], 0)
+    blocks[:, FIRST] = np.searchsorted(block, np.arange(len(blocks)))
+    blocks[:, BEHIND] = np.searchsorted(block, np.arange(len(blocks)), side="right")
     return slices, np.empty((int(height.sum()), bitrow.WORDS), np.uint64), constraints
 
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from sievenet.content import Event, EventBatch, Filter, Record, Schema, Subscription
 from sievenet.errors import InvalidInput
-from sievenet.matcher import records, scan
+from sievenet.matcher import blocks, records, scan
 from sievenet.matcher.keytable import KeyTable
 from sievenet.matcher.level import Level
 from sievenet.matcher.matches import LevelStatistics, Matches, Statistics
@@ -358,8 +358,8 @@ class Matcher:
                 filters=level.built,
                 removed=level.built - level.live,
                 blocks=len(level.blocks),
-                unclustered=int(np.count_nonzero(level.blocks[:, scan.ATTR] < 0)),
-                slots=int(level.blocks[:, scan.FILLED].sum()),
+                unclustered=int(np.count_nonzero(level.blocks[:, blocks.ATTR] < 0)),
+                slots=int(level.blocks[:, blocks.FILLED].sum()),
                 bytes=level.nbytes + _cut_bytes(level.cuts),
             )
             for level in self._levels.values()

@@ -1,15 +1,17 @@
 """Sorted lists of narrow filters: how an event finds those that reach it.
 
 A block whose filters are so narrow that hardly two of them overlap has no bitmaps. Its slots are sorted by where they
-begin, and an event looks for the last one that begins before it, by bisection; then it goes back by as many slots as
-may still reach it, which is written there. Between two batches other processes use the caches, so that bytes are what
-this costs. The bisection goes over *marks* of two bytes, and all else that is needed of a slot is one row of *entries*,
-half of a cache's line:
+begin, and an event looks for the last one that begins before it; then it goes back by as many slots as may still reach
+it, which is written there. Between two batches other processes use the caches, so that bytes are what this costs. It
+looks at *marks* of two bytes, and all else that is needed of a slot is one row of *entries*, half of a cache's line:
 
-    marks      0     7     7     19    …    FFFF      where slots begin, behind the first, in steps of 2^shift
+    marks      7 19 … FFFF │ 0 … 7 │ 7 … 19 │ … │ … FFFF    where slots begin, behind the first, in steps of 2^shift
+               tops        └ sixteen groups of sixteen ┘
     entries    begin │ last │ key │ number · slots to go back · whether it has other constraints, to be checked
 
-Slots whose marks are equal are told apart by where they begin. Unused slots have the highest mark, which no event has.
+In front are the *tops*, the last mark of each group.  Sixteen marks are compared at a time, first the tops, then those
+of one group: two cache lines, and no step that decides where the next one is but one.  Slots whose marks are equal are
+told apart by where they begin. Unused slots have the highest mark, which no event has.
 """
 
 from __future__ import annotations
@@ -18,13 +20,17 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.np.arrayobj import make_array
 
-from sievenet.jit import inlined
+from sievenet.jit import inlined, intrinsic
 from sievenet.matcher.bitrow import SLOTS
 from sievenet.matcher.records import Array
 
 __all__ = [
     "BEGIN",
+    "GROUP",
     "KEY",
     "LAST",
     "NUMBER",
@@ -32,15 +38,21 @@ __all__ = [
     "aligned",
     "back_of",
     "last_begun",
-    "last_marked",
+    "mark_of",
     "number_of",
     "numbered",
+    "up_to",
 ]
+
+_array_of: Any = make_array
 
 #: Columns of the entries.
 BEGIN, LAST, KEY, NUMBER = range(4)
 #: The highest mark of a slot that is used.
 TOP: Final = 0xFFFE
+#: Marks that are compared at a time; there are as many groups of them in a list.
+GROUP: Final = 16
+assert GROUP * GROUP == SLOTS == 1 << 8
 #: Bits below the number of a record: slots to go back, fewer than a block has; whether there is more to check.
 _BELOW: Final = 9
 #: Bytes of a cache's line.
@@ -65,29 +77,50 @@ def back_of(said: int) -> int:
     return said >> 1 & (SLOTS - 1)
 
 
-@inlined
-def last_marked(marks: Array, at: int, base: int, shift: int, x: int) -> int:
-    """The last entry of the list at ``at`` that begins at x or before, or has the same mark; ``at - 1`` if none does.
+@intrinsic
+def up_to(context: Any, marks: Any, row: Any, mark: Any) -> Any:
+    """How many marks of a list are at most this one.
 
-    No entry is looked at. Whoever has many events asks for all of them first, and for their entries afterwards: those
-    lie apart, and a processor fetches several at a time if none of them decides where the next one is.
+    Written out, for a function that is handed an array counts who holds it, and that would take most of the time.
     """
-    found = at - 1
-    if x >= base:
-        mark = np.uint16(min((np.uint64(x) - np.uint64(base)) >> np.uint64(shift), np.uint64(TOP)))
-        step = SLOTS >> 1
-        while step:
-            found += step if marks[found + step] <= mark else 0
-            step >>= 1
-        # Steps of 128 to 1 come to 255 slots; there may be one more.
-        found += 1 if found + 1 < at + SLOTS and marks[found + 1] <= mark else 0
-    return found
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        made = _array_of(signature.args[0])(context, builder, args[0])
+        begin = builder.mul(args[1], builder.extract_value(made.strides, 0))
+        wide, several = ir.IntType(64), ir.VectorType(ir.IntType(16), GROUP)
+        none = ir.Constant(several, ir.Undefined)
+        single = builder.insert_element(none, args[2], ir.Constant(ir.IntType(32), 0))
+        every = builder.shuffle_vector(single, none, ir.Constant(ir.VectorType(ir.IntType(32), GROUP), [0] * GROUP))
+
+        def among(group: Any) -> Any:
+            """How many of a group; the tops are the first one."""
+            ahead = builder.add(begin, builder.mul(group, wide(2 * GROUP)))
+            place = builder.gep(made.data, [ahead], source_etype=ir.IntType(8))
+            found = builder.load(builder.bitcast(place, several.as_pointer()), typ=several)
+            found.align = 2
+            said = builder.bitcast(builder.icmp_unsigned("<=", found, every), ir.IntType(GROUP))
+            return builder.zext(builder.ctpop(said), wide)
+
+        whole = among(wide(0))
+        most = wide(GROUP - 1)
+        group = builder.select(builder.icmp_unsigned("<", whole, most), whole, most)
+        return builder.add(builder.mul(group, wide(GROUP)), among(builder.add(group, wide(1))))
+
+    return types.int64(marks, types.int64, types.uint16), generate
+
+
+@inlined
+def mark_of(x: int, base: int, shift: int) -> Any:
+    """The mark of something that is not before the first slot of a list."""
+    return np.uint16(min((np.uint64(x) - np.uint64(base)) >> np.uint64(shift), np.uint64(TOP)))
 
 
 @inlined
 def last_begun(marks: Array, entries: Array, at: int, base: int, shift: int, x: int) -> int:
     """The last entry of the list at ``at`` that begins at x or before; ``at - 1`` if none does."""
-    found = last_marked(marks, at, base, shift, x)
+    found = at - 1
+    if x >= base:
+        found += up_to(marks, at >> 8, mark_of(x, base, shift))
     while found >= at and entries[found, BEGIN] > x:  # the first one does not
         found -= 1
     return found

@@ -21,6 +21,7 @@ from sievenet.control.deployment.tree.merging import put_each
 from sievenet.control.registrations.changes import HEAD
 from sievenet.control.registrations.trie.kernels import bit
 from sievenet.jit import compiled, intrinsic
+from sievenet.jit.places import pointer
 
 __all__ = ["sweep"]
 
@@ -51,26 +52,16 @@ _NODE = 4 * COLUMNS
 _LOW = np.uint64(1)
 
 
-@intrinsic
-def _pointer(typing: Any, address: Any) -> Any:
-    """An address as compiled code takes it."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
-
-    return types.voidptr(types.int64), generate
-
-
 @compiled
 def _tree(row: Any) -> Any:
     room = row[_ROOM]
     return Arrays(
-        carray(_pointer(row[_NODES]), (room, COLUMNS), np.int32),
-        carray(_pointer(row[_KEYS]), (room, 2), np.uint64),
-        carray(_pointer(row[_MASKS]), (room, SETS, row[_WORDS]), np.uint64),
-        carray(_pointer(row[_BEST]), (room, COLUMNS // 2), np.float64),
-        carray(_pointer(row[_CHANGED]), (room,), np.int64),
-        carray(_pointer(row[_META]), (4,), np.int64),
+        carray(pointer(row[_NODES]), (room, COLUMNS), np.int32),
+        carray(pointer(row[_KEYS]), (room, 2), np.uint64),
+        carray(pointer(row[_MASKS]), (room, SETS, row[_WORDS]), np.uint64),
+        carray(pointer(row[_BEST]), (room, COLUMNS // 2), np.float64),
+        carray(pointer(row[_CHANGED]), (room,), np.int64),
+        carray(pointer(row[_META]), (4,), np.int64),
     )
 
 
@@ -89,7 +80,7 @@ def _read(places: Any, numbers: Any, board: Any, terms: Any, entries: Any, into:
     ports_at = HEAD + sets
     first, each = ports_at + listed + 2 * switches, 0
     for i in range(board.shape[0]):
-        ports = carray(_pointer(board[i, _PORTS]), (board[i, _KNOWN],), np.uint32)
+        ports = carray(pointer(board[i, _PORTS]), (board[i, _KNOWN],), np.uint32)
         for at in range(first + terms[_START, i], first + terms[_END, i]):
             place = int(numbers[at + rows])
             for c in range(3):
@@ -145,7 +136,7 @@ def _ahead(entries: Any, board: Any, terms: Any) -> None:
         for j in range(going):
             one = under_way[j]
             row, node, key = board[whose[one]], at[one], entries[one]
-            nodes = carray(_pointer(row[_NODES]), (row[_ROOM], COLUMNS), np.int32)
+            nodes = carray(pointer(row[_NODES]), (row[_ROOM], COLUMNS), np.int32)
             child = np.int64(-1)
             if nodes[node, LENGTH] < np.int64(key[2]):
                 child = np.int64(nodes[node, ZERO + bit(key[0], key[1], nodes[node, LENGTH])])
@@ -170,7 +161,7 @@ def sweep(places: Any, numbers: Any, board: Any, terms: Any, slack: Any, least: 
     lacking, total = np.zeros(board.shape[0], np.bool_), 0
     for i in range(board.shape[0]):
         count = terms[_END, i] - terms[_START, i]
-        meta = carray(_pointer(board[i, _META]), (4,), np.int64)
+        meta = carray(pointer(board[i, _META]), (4,), np.int64)
         lacking[i] = meta[MADE] + 2 * count > board[i, _ROOM]
         total += count
     entries, into = np.empty((total, 4), np.uint64), np.zeros((total, board[:, _WORDS].max()), np.uint64)
