@@ -44,7 +44,7 @@ def again(root: Path, status: int) -> int:
     if status != FAILED or not 0 < len(names) <= FEW:
         return status
     say(f"{len(names)} failed; once more, alone: {' '.join(names)}")
-    run = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "--no-cov", *names]
+    run = [sys.executable, "-m", "pytest", "-n0", "-p", "no:cacheprovider", "--no-cov", *names]
     if subprocess.run(run, cwd=root, check=False).returncode:
         return status
     # A run with failures does not say whether enough lines were covered; this does.

@@ -14,6 +14,7 @@ import module, pathlib, pytest
 
 def test_passes(): pass
 
+@pytest.mark.xdist_group("accidents")
 @pytest.mark.parametrize("number", range({accidents}))
 def test_accident(number):
     seen = pathlib.Path(f"seen-{{number}}")
@@ -36,7 +37,7 @@ def run(tmp_path, monkeypatch):
     def run(accidents, faults, least=0, processes=0):
         (tmp_path / "test_it.py").write_text(SOURCE.format(accidents=accidents, faults=faults))
         (tmp_path / "pyproject.toml").write_text(
-            f'[tool.pytest.ini_options]\npythonpath = ["."]\n[tool.coverage.report]\nfail_under = {least}\n'
+            f'[tool.pytest.ini_options]\npythonpath = ["."]\naddopts = "--strict-markers"\n[tool.coverage.report]\nfail_under = {least}\n'
         )
         (tmp_path / "module.py").write_text("def never():\n    return 1\n")
         first = [sys.executable, "-m", "pytest", "-q", f"-n{processes}", "--cov=module"]
