@@ -24,12 +24,6 @@ PORT = 7402
 class Wires(KernelNetwork):
     """Namespaces and virtual links alone: machines that are no switches yet."""
 
-    def switch_namespace(self, switch):
-        return f"{self.name}.{switch}"
-
-    def device(self, switch, port):
-        return f"p{port}"
-
     def up(self):
         self.down()
         self.run_dir.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """What networks on this machine have in common, whoever forwards: a name, hosts in namespaces, and how they end.
 
     namespace NAME-h1, …              hosts, each with an address of its own behind `eth0` (`hosts`)
-    namespace NAME-net, NAME.switches the switches (`openflow.ovs`, `kernel.network`)
+    namespace NAME-net or NAME.s1, …  the switches: all together (`openflow.ovs`), or each (`kernel.network`)
     RUN_DIR                           what the switches' makers keep: process numbers, pins, which network it is
 
 A network outlives its daemon on purpose, and the next daemon of that name takes it over or removes it.  Two daemons at

@@ -167,7 +167,7 @@ class Machine:
         for port, device in self.interfaces.items():
             index = socket.if_nametoindex(device)
             self._devices[index] = port
-            self._switch.add_port(port, index, host=self._ports[port].host)
+            self._switch.add_port(port, index, host=self._ports[port].host, straight=False)
         return True
 
     def _attach(self, port: int) -> None:
@@ -184,7 +184,7 @@ class Machine:
         if bandwidth := self._ports[port].bandwidth:
             limit(None, device, bandwidth)
         self._devices[index] = port
-        self.switch.add_port(port, index, host=self._ports[port].host)
+        self.switch.add_port(port, index, host=self._ports[port].host, straight=False)
 
     def _digest(self) -> str:
         """What tells this switch from another of the same name."""

@@ -28,7 +28,7 @@ from sievenet.dataplane.kernel.sets import SLOTS
 __all__ = ["CAPACITY", "DEVICE", "PORT", "PORTS", "REASONS", "Rack", "pinned_maps"]
 
 #: The programs of switches: the one that is attached, and those that it goes on in, by their place in the map `self`.
-_PARTS: Final = ("sieve", "more", "each", "odd", "pour", "drain", "on")
+_PARTS: Final = ("sieve", "more", "each", "odd", "pour", "drain")
 #: Maps that are not arrays of parts.
 _WHOLE: Final = ("devices", "self", "pile", "marks")
 _INNER: Final = ("cells", "permits")
@@ -78,7 +78,7 @@ def _shapes(capacity: int) -> dict[str, tuple[int, int, int, int]]:
         "devices": (bpf.ARRAY, 4, DEVICE.itemsize, _DEVICES),
         "reasons": (bpf.ARRAY, 4, 8, 8),
         "permits": (bpf.HASH, 4, 4, _PERMITS),
-        "self": (bpf.PROGRAMS, 4, 4, len(_PARTS) - 1),
+        "self": (bpf.PROGRAMS, 4, 4, 5),
         "pile": (bpf.PER_CORE, 4, 192, 1),
         "marks": (bpf.PER_CORE, 4, 8, PORTS),
     }

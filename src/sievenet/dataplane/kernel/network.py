@@ -1,14 +1,12 @@
 """A network of kernel switches on this machine: a namespace for each switch and host, virtual links.  Needs root.
 
-    namespace NAME-h1   namespace NAME.switches                    namespace NAME-h2
-    ┌────────────┐      ┌───────────────────────────────────┐      ┌────────────┐
-    │       eth0 ╪══════╪ p16 ◀ s1 ▶ p17 ══ p18 ◀ s2 ▶ p19 ═╪══════╪ eth0       │
-    └────────────┘      └───────────────────────────────────┘      └────────────┘
+    namespace NAME.s1                 namespace NAME.s2                 namespace NAME-h1
+    ┌───────────────────────┐         ┌───────────────────────┐         ┌──────────────────────┐
+    │ p1 ◀─ program ─▶ p2 ══╪═════════╪══ p1 ◀─ program ─▶ p2 ╪═════════╪══ eth0               │
+    └───────────────────────┘         └───────────────────────┘         └──────────────────────┘
 
-A packet crosses all switches in one go, on the processor of whoever sent it.  Between switches it does not even use
-their link: the program goes on with the tables of the switch at its other end, and hands the packet to the end of the
-link to a host (`bpf_redirect_peer`), or to the queue of a link with a bandwidth.  A link carries nothing any more when
-its device has said that it is down (`watch`).
+A packet crosses all switches in one go, on the processor of whoever sent it: each program hands it to the other end of
+a link (`bpf_redirect_peer`), where the next one sees it.  Links with a bandwidth keep their queue instead.
 
 Everything is pinned in a bpf file system of its own below `run_dir`, so that switches go on forwarding when the process
 that made them is gone, and the next one finds them again.
@@ -18,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
 from itertools import count as counting
@@ -56,18 +54,10 @@ class KernelNetwork(LocalNetwork):
     ) -> None:
         super().__init__(topology, name, run_dir=run_dir, capacity=capacity)
         self.switches: dict[str, KernelSwitch] = {}
-        #: Ports of a switch by the number of their device: the program tells switches by it.
-        self.devices: dict[str, dict[int, int]] = {switch: {} for switch in topology.switches}
-        #: The other way round, for all switches.
-        self._numbers: dict[tuple[str, int], int] = {}
-        numbers = counting(_FIRST_DEVICE)
-        for link in topology.links:
-            for node, port in ((link.a, link.a_port), (link.b, link.b_port)):
-                if topology.is_switch(node):
-                    number = self._numbers[node, port] = next(numbers)
-                    self.devices[node][number] = port
+        #: Ports of a switch by the number of their device.
+        self.devices: dict[str, dict[int, int]] = {}
         self.mtu = MTU
-        self._watch: CarrierWatch | None = None
+        self._watches: list[CarrierWatch] = []
 
     @property
     def handles(self) -> Mapping[str, Handle]:
@@ -76,31 +66,28 @@ class KernelNetwork(LocalNetwork):
 
     def watch(self, listener: Listener) -> None:
         """Tell somebody of every port, now and whenever it fails or comes back."""
-        ports = {number: end for end, number in self._numbers.items()}
+        loop = asyncio.get_running_loop()
 
-        def told(state: DeviceState) -> None:
-            end = ports.get(state.device)
-            if end is not None:
-                switch, port = end
+        def told(switch: str, state: DeviceState) -> None:
+            port = self.devices[switch].get(state.device)
+            if port is not None:
                 self.switches[switch].set_carrier(port, state.carries)
                 listener.told(switch, port, state.up, state.carries)
 
-        self._watch = self.inside(partial(CarrierWatch, told))
-        self._watch.start(asyncio.get_running_loop())
+        for switch in self.switches:
+            watch = self.inside(switch, partial(CarrierWatch, partial(told, switch)))
+            watch.start(loop)
+            self._watches.append(watch)
 
     def unwatch(self) -> None:
         """Tell nobody any more."""
-        if self._watch is not None:
-            self._watch.close(asyncio.get_running_loop())
-            self._watch = None
+        for watch in self._watches:
+            watch.close(asyncio.get_running_loop())
+        self._watches.clear()
 
     def switch_namespace(self, switch: str) -> str:
         """Where a switch is."""
-        return f"{self.name}.switches"
-
-    def device(self, switch: str, port: int) -> str:
-        """What the device of a port is called there."""
-        return f"p{self._numbers[switch, port]}"
+        return f"{self.name}.{switch}"
 
     def up(self) -> bool:
         """See that the network is there; whether it was there already.  What is not the wanted one is removed."""
@@ -115,14 +102,14 @@ class KernelNetwork(LocalNetwork):
         try:
             self._pins.mkdir(parents=True, exist_ok=True)
             bpf.mount(str(self._pins))
-            ns.add([*self._switch_namespaces(), *map(self.host_namespace, self.topology.hosts)])
+            ns.add(
+                [*map(self.switch_namespace, self.topology.switches), *map(self.host_namespace, self.topology.hosts)]
+            )
             self._wire()
             for switch in KernelSwitch.create(self.topology.switches, self.capacity):
                 self.switches[switch.name] = switch
-                switch.pin(self._pins / switch.name)
-            self._attach()
             for name in self.topology.switches:
-                self._add_ports(name)
+                self._make(name)
             self._note.write_text(self._digest())
         except BaseException:
             self.down()
@@ -135,78 +122,79 @@ class KernelNetwork(LocalNetwork):
             if self._note.read_text() != self._digest():
                 return False
             count = len(self.topology.switches)
-            there = {number for number, _ in self.inside(socket.if_nameindex)}
-            if not there.issuperset(self._numbers.values()):
-                return False
             for number, name in enumerate(self.topology.switches):
                 self.switches[name] = KernelSwitch.adopt(name, self._pins / name, self.capacity, (number, count))
+                self.devices[name] = self.inside(name, partial(_devices, self.topology.ports(name)))
                 self._add_ports(name)
             return len(ns.listing(f"{self.name}-")) == len(self.topology.hosts)
         except (OSError, Unavailable, ValueError):
             return False
 
-    def _switch_namespaces(self) -> list[str]:
-        return sorted(set(map(self.switch_namespace, self.topology.switches)))
+    def _end_of_link(self, node: str, port: int) -> tuple[str, str]:
+        """Namespace and device of one end of a link."""
+        if node in self.topology.hosts:
+            return self.host_namespace(node), "eth0"
+        return self.switch_namespace(node), f"p{port}"
 
     def _wire(self) -> None:
-        lines, aliases = [], []
+        # The switches' devices have different numbers, though each is in a namespace of its own: the program tells
+        # switches by them.
+        lines, numbers = [], counting(_FIRST_DEVICE)
         for link in self.topology.links:
             ends = []
             for node, port in ((link.a, link.a_port), (link.b, link.b_port)):
-                if self.topology.is_switch(node):
-                    where, name = self.switch_namespace(node), self.device(node, port)
-                    ends.append(f"name {name} index {self._numbers[node, port]} mtu {MTU} netns {where}")
-                    aliases.append((where, f'link set {name} alias "{node} port {port}" addrgenmode none up'))
-                else:
-                    ends.append(f"name eth0 mtu {MTU} netns {self.host_namespace(node)}")
+                where, name = self._end_of_link(node, port)
+                number = f"index {next(numbers)} " if self.topology.is_switch(node) else ""
+                ends.append(f"name {name} {number}mtu {MTU} netns {where}")
             lines.append(f"link add {ends[0]} type veth peer {ends[1]}")
         ns.ip(None, lines)
-        for where in self._switch_namespaces():
-            ns.ip(where, [line for there, line in aliases if there == where])
         for switch in self.topology.switches:
-            for port, peer in self.topology.ports(switch).items():
+            ports = self.topology.ports(switch)
+            ns.ip(self.switch_namespace(switch), [f"link set p{port} addrgenmode none up" for port in ports])
+            for port, peer in ports.items():
                 bandwidth = self.topology.link(switch, peer).settings.bandwidth
                 if bandwidth is not None and self.topology.is_switch(peer):
-                    limit(self.switch_namespace(switch), self.device(switch, port), bandwidth)
+                    limit(self.switch_namespace(switch), f"p{port}", bandwidth)
         for host in self.topology.hosts:
             self._make_host(host)
 
-    def _attach(self) -> None:
-        """Let the program see what comes in by all ports."""
-        ends = [(switch, port, number) for (switch, port), number in self._numbers.items()]
+    def _make(self, name: str) -> None:
+        switch, ports = self.switches[name], self.topology.ports(name)
+
+        folder = self._pins / name
+        switch.pin(folder)
 
         def attach() -> bool:
-            return all(
-                bpf.attach_pinned(self.switches[switch].program, number, str(self._pins / switch / f"p{port}"))
-                for switch, port, number in ends
-            )
+            self.devices[name] = _devices(ports)
+            pairs = self.devices[name].items()
+            return all(bpf.attach_pinned(switch.program, device, str(folder / f"p{port}")) for device, port in pairs)
 
-        if self.inside(attach):
-            return
-        # Kernels before 6.6 have no links for this: a filter in front of each device's queue.
-        for switch, port, _ in ends:
-            where, device = self.switch_namespace(switch), self.device(switch, port)
-            ns.run("tc", "-n", where, "qdisc", "replace", "dev", device, "clsact")
-            program = ("bpf", "direct-action", "object-pinned", str(self._pins / switch / "sieve"))
-            ns.run("tc", "-n", where, "filter", "replace", "dev", device, "ingress", *program)
+        if not self.inside(name, attach):
+            self._attach_by_filter(name)
+        self._add_ports(name)
+
+    def _attach_by_filter(self, name: str) -> None:
+        """The same for kernels before 6.6, which have no links for this: a filter in front of each device's queue."""
+        where = self.switch_namespace(name)
+        for port in self.topology.ports(name):
+            ns.run("tc", "-n", where, "qdisc", "replace", "dev", f"p{port}", "clsact")
+            program = ("bpf", "direct-action", "object-pinned", str(self._pins / name / "sieve"))
+            ns.run("tc", "-n", where, "filter", "replace", "dev", f"p{port}", "ingress", *program)
 
     def _add_ports(self, name: str) -> None:
+        ports = self.topology.ports(name)
         queues: dict[int, str] = {}
-        for port, peer in self.topology.ports(name).items():
-            number, switch = self._numbers[name, port], self.switches[name]
-            if not self.topology.is_switch(peer):
-                switch.add_port(port, number, host=True, straight=True)
-            elif self.topology.link(name, peer).settings.bandwidth is not None:
-                switch.add_port(port, number, host=False)
-                queues[port] = self.device(name, port)
-            else:
-                beyond = self._numbers[peer, self.topology.port(peer, name)]
-                switch.add_port(port, number, host=False, beyond=beyond)
+        for device, port in self.devices[name].items():
+            peer = ports[port]
+            limited = self.topology.is_switch(peer) and self.topology.link(name, peer).settings.bandwidth is not None
+            self.switches[name].add_port(port, device, host=not self.topology.is_switch(peer), straight=not limited)
+            if limited:
+                queues[port] = f"p{port}"
         self.switches[name].queued_out = Queues(self.switch_namespace(name), queues).dropped
 
-    def inside(self, work: Callable[[], _T]) -> _T:
-        """Do something inside the switches' namespace."""
-        return ns.inside(self.switch_namespace(self.topology.switches[0]), work)
+    def inside(self, switch: str, work: Callable[[], _T]) -> _T:
+        """Do something inside a switch's namespace."""
+        return ns.inside(self.switch_namespace(switch), work)
 
     # -- failing on purpose --------------------------------------------------------------------------
 
@@ -214,13 +202,12 @@ class KernelNetwork(LocalNetwork):
         """Pull the plug of a link, or put it in again."""
         link = self.topology.link(a, b)
         node, port = (link.a, link.a_port) if self.topology.is_switch(link.a) else (link.b, link.b_port)
-        ns.ip(self.switch_namespace(node), [f"link set {self.device(node, port)} {'up' if up else 'down'}"])
+        ns.ip(self.switch_namespace(node), [f"link set p{port} {'up' if up else 'down'}"])
 
     def set_switch(self, switch: str, up: bool) -> None:
         """Let a switch fail, and forget its flows, or come back."""
         state = "up" if up else "down"
-        devices = [self.device(switch, port) for port in self.topology.ports(switch)]
-        ns.ip(self.switch_namespace(switch), [f"link set {device} {state}" for device in devices])
+        ns.ip(self.switch_namespace(switch), [f"link set p{port} {state}" for port in self.topology.ports(switch)])
         if not up:
             self.switches[switch].clear()
 
@@ -237,3 +224,8 @@ class KernelNetwork(LocalNetwork):
         """What tells this network from another of the same name."""
         parts = (self.topology.switches, self.topology.hosts, self.topology.links, self.capacity, shipped())
         return blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def _devices(ports: Iterable[int]) -> dict[int, int]:
+    """Ports by the numbers of their devices, in the namespace that this is called in."""
+    return {socket.if_nametoindex(f"p{port}"): port for port in ports}

@@ -20,14 +20,8 @@
  * them need is close together; in arrays each has its rows behind those of another, and hash tables are in a map by the
  * switches' numbers.
  *
- * `sieve` is the way of most packets: one event, ordinary flows, one output.  What else there may be is in programs of
+ * `sieve` is the way of most packets: one event, an ordinary flow, one output.  What else there may be is in programs of
  * their own, in which it goes on: several outputs (`more`), several events (`each`), rows and masks (`odd`).
- *
- * If the port by which a packet is to leave leads to another switch of this program, the packet does not cross that link:
- * the program goes on with the next switch's tables, as if it had come in there (`along`, `onward`), and counts what both
- * ports would have counted.  Only at the last switch it is handed to a device.  Links with a bandwidth have a queue, and
- * packets cross them; so they do after some switches, since the kernel does not let a program call itself as often as it
- * likes (`able`).
  *
  * A packet of several events (its UDP port has the highest bit 0) leaves by every port that one of them would leave by,
  * once: `each` and `odd` decide about every one of them and note what it wants in `pile`, `pour` and `drain` serve
@@ -62,8 +56,6 @@ typedef unsigned long long u64;
 
 #define CLIENTS 1000    /* port numbers from here on are clients, which share the port of their host */
 #define PORTS 32768
-#define BEYOND 3        /* a way: the other end is a port of another switch of this program */
-#define ALONG 8         /* switches that a packet passes in one go */
 #define DEVICES 16384   /* rows for devices, and how many of them may be asked for one */
 #define TRIES 4
 #define CHUNK 4096      /* flows and nodes come in chunks, as many as are needed */
@@ -78,17 +70,10 @@ typedef unsigned long long u64;
 #define ONLY 0x80000000 /* a range is one output, and not where it is */
 #define ROWS 32
 #define SLOTS 128       /* out ports with tables of cells */
-#define STEPS 128       /* outputs served before the program calls itself again, at most 16 times */
+#define STEPS 64        /* outputs served before the program calls itself again, at most 32 times */
 #define TOGETHER 16     /* events in one packet */
 #define FEW 2           /* of them at a time where there are rows or masks */
 #define MANY 1430       /* as STEPS, for these: 23 times as many are more than TOGETHER flows can have outputs */
-#define CALLS 33        /* of programs by programs, that the kernel allows for one packet */
-/* The most that a switch may need: an ordinary one for one event (`on`, `more`) or several (`each`, `pour`), and one with
- * rows or masks (`odd`, `pour`, `drain`). */
-#define CALLS_ON 17
-#define CALLS_EACH 24
-#define CALLS_ODD 4
-#define CALLS_ODD_EACH 32
 /* Where things are in a packet: hop limit, source, category and code, what is behind the headers, events in it, the first of them; and in an event: its
  * code, the encoded event. */
 #define HOPS 21
@@ -101,7 +86,7 @@ typedef unsigned long long u64;
 #define BODY 54
 
 enum reason { MALFORMED, UNADMITTED, UNMATCHED, EXPIRED, UNSENT, UNADVERTISED };
-enum part { MORE, EACH, ODD, POUR, DRAIN, ON };
+enum part { MORE, EACH, ODD, POUR, DRAIN };
 
 struct count { u64 packets; u64 bytes; };
 /* A node of the tree tests four bits.  A slot is 0, a flow, or CHILD, where it tests (5 bits) and which node it is (24).
@@ -124,14 +109,14 @@ struct mask { u64 bits[2]; u32 number; u32 unused; };
 struct masks { struct mask mask[ROWS]; };
 /* Which versions of `rows` and `masks` are in force; 0: there are none. */
 struct state { u32 rows; u32 masks; };
-/* `way`: 0 nobody is there, 1 to the device, 2 straight to the other end of a virtual link, or BEYOND.
+/* `way`: 0 nobody is there, 1 to the device, 2 straight to the other end of a virtual link.
  * `checked`: whether a client may publish only in the categories that `permits` has, by number and category.
- * `address`: where a client's packets come from, if that is known.  `beyond`: the device at the other end. */
+ * `address`: where a client's packets come from, if that is known. */
 struct port {
 	u32 device; u16 way; u16 checked;
 	struct count received, sent;
 	u64 dropped;
-	union { u64 address[2]; u32 beyond; };
+	u64 address[2];
 };
 struct permit { u16 port; u16 category; };
 /* `odd`: whether there are rows or masks.  `owner`: the switch's number, and how many there are (upper half). */
@@ -165,19 +150,6 @@ static long (*const redirect)(u32 device, u64 flags) = (void *)BPF_FUNC_redirect
 static long (*const redirect_peer)(u32 device, u64 flags) = (void *)BPF_FUNC_redirect_peer;
 static long (*const change_type)(void *skb, u32 type) = (void *)BPF_FUNC_skb_change_type;
 static long (*const again)(void *skb, void *programs, u32 index) = (void *)BPF_FUNC_tail_call;
-
-/* Go on in another program; returns if that cannot be.  In `cb`: in-port, three that depend on the program (the upper half
- * of the last one counts these calls), owner. */
-ALWAYS void go(struct __sk_buff *skb, u32 part)
-{
-	skb->cb[3] += 1 << 16;
-	again(skb, &self, part);
-}
-
-ALWAYS u32 used(struct __sk_buff *skb)
-{
-	return skb->cb[3] >> 16;
-}
 
 ALWAYS void add(struct count *count, u64 packets, u64 bytes)
 {
@@ -276,54 +248,11 @@ ALWAYS u32 push(struct __sk_buff *skb, u32 owner, u32 number, u32 in_port, u32 p
 	return number;
 }
 
-/* A packet leaves by this port and comes in at the switch beyond; returns where. */
-ALWAYS u32 cross(struct port *from, const struct device *device, u64 packets, u64 bytes)
-{
-	u32 number = device->port;
-	struct port *to = port_at(device->owner, number);
-	add(&from->sent, packets, bytes);
-	if (to)
-		add(&to->received, packets, bytes);
-	return number;
-}
-
-/* Whether a switch beyond can have a packet at once: not too much is done already, and it lives on. */
-ALWAYS int able(struct __sk_buff *skb, u32 odd, const u8 *p, int single)
-{
-	u32 calls = odd ? (single ? CALLS_ODD : CALLS_ODD_EACH) : single ? CALLS_ON : CALLS_EACH;
-	return used(skb) + calls <= CALLS && p[HOPS] > 1;
-}
-
-/* Go on with a packet at the switch beyond a port; if that cannot be, this returns OK. */
-ALWAYS int onward(struct __sk_buff *skb, struct port *port, u64 packets)
-{
-	struct device *device = port->way == BEYOND ? device_at(port->beyond) : 0;
-	u8 *p = (void *)(long)skb->data;
-	if (!device || p + HEADERS > (u8 *)(long)skb->data_end)
-		return OK;
-	u32 owner = device->owner, odd = device->odd, single = p[56] & 0x80;
-	if (!able(skb, odd, p, single))
-		return OK;
-	skb->cb[0] = cross(port, device, packets, skb->len);
-	skb->cb[1] = packets;
-	skb->cb[2] = 0;
-	skb->cb[4] = owner;
-	if (odd)
-		go(skb, ODD);
-	else if (single)
-		go(skb, ON);
-	else
-		go(skb, EACH);
-	return tell(owner, UNSENT, packets);
-}
-
 /* The last port may have the packet itself. */
 ALWAYS int last(struct __sk_buff *skb, u32 owner, u32 pending, u64 packets)
 {
 	struct port *port = port_at(owner, pending);
-	if (!port || onward(skb, port, packets))
-		return SHOT;
-	return leave(skb, pending, port, packets, 1);
+	return port ? leave(skb, pending, port, packets, 1) : SHOT;
 }
 
 ALWAYS u32 output(u32 owner, u32 at, u32 only)
@@ -398,10 +327,10 @@ ALWAYS struct flow *longest(u32 owner, const u64 *bits, u32 *number)
 	return best ? row_at(&flows, owner, best) : 0;
 }
 
-/* The rest of a packet's outputs.  cb: in-port, range, pending (lower half). */
+/* The rest of a packet's outputs.  cb: in-port, range, pending. */
 SEC("tc/more") int more(struct __sk_buff *skb)
 {
-	u32 in_port = skb->cb[0], first = skb->cb[1], rest = skb->cb[2] & ~ONLY, pending = skb->cb[3] & 0xFFFF, owner = skb->cb[4];
+	u32 in_port = skb->cb[0], first = skb->cb[1], rest = skb->cb[2] & ~ONLY, pending = skb->cb[3], owner = skb->cb[4];
 	u64 packets = packets_of(skb);
 	u32 only = skb->cb[2] & ONLY, step;
 #pragma clang loop unroll(disable)
@@ -414,8 +343,8 @@ SEC("tc/more") int more(struct __sk_buff *skb)
 	if (rest) {
 		skb->cb[1] = first;
 		skb->cb[2] = rest;
-		skb->cb[3] = (skb->cb[3] & 0xFFFF0000) | pending;
-		go(skb, MORE);
+		skb->cb[3] = pending;
+		again(skb, &self, MORE);
 		return tell(owner, UNSENT, packets);
 	}
 	return last(skb, owner, pending, packets);
@@ -518,11 +447,11 @@ SEC("tc/pour") int pour(struct __sk_buff *skb)
 			all->pending = push(skb, owner, number, all->in_port, all->pending, all->packets);
 	}
 	if (all->at < TOGETHER) {
-		go(skb, POUR);
+		again(skb, &self, POUR);
 		return tell(owner, UNSENT, all->packets);
 	}
 	if (all->slots[0] | all->slots[1]) {
-		go(skb, DRAIN);
+		again(skb, &self, DRAIN);
 		return tell(owner, UNSENT, all->packets);
 	}
 	return last(skb, owner, all->pending, all->packets);
@@ -581,7 +510,7 @@ ALWAYS int serve(struct __sk_buff *skb, u32 owner, struct pile *all)
 		return tell(owner, UNMATCHED, all->packets);
 	if (!hop(skb))
 		return SHOT;
-	go(skb, POUR);
+	again(skb, &self, POUR);
 	return tell(owner, UNSENT, all->packets);
 }
 
@@ -650,65 +579,8 @@ SEC("tc/odd") int odd(struct __sk_buff *skb)
 	if (done + FEW >= events)
 		return serve(skb, owner, all);
 	skb->cb[2] = done + FEW;
-	go(skb, ODD);
+	again(skb, &self, ODD);
 	return tell(owner, UNSENT, events);
-}
-
-/* A packet of one event has come in at an ordinary switch: let it leave, there or at one further along. */
-ALWAYS int along(struct __sk_buff *skb, u8 *p, u32 owner, u32 in_port, u64 packets, u64 bytes)
-{
-	u64 bits[2];
-	u32 count, first, i;
-	read(p, bits);
-#pragma clang loop unroll(disable)
-	for (i = 0; i < ALONG; i++) {
-		p[HOPS]--;
-		struct flow *flow = longest(owner, bits, &count);
-		if (rare(!flow))
-			return tell(owner, UNMATCHED, packets);
-		add(&flow->counted, packets, bytes);
-		u64 range = flow->range;
-		first = range;
-		count = range >> 32;
-		if (!(count & ONLY))
-			break;
-		struct port *port = way_out(owner, first, in_port, packets);
-		if (!port)
-			return SHOT;
-		struct device *device = port->way == BEYOND ? device_at(port->beyond) : 0;
-		u32 odd = device ? device->odd : 0;
-		if (!device || i == ALONG - 1 || !able(skb, odd, p, 1))
-			return leave(skb, first, port, packets, 1);
-		in_port = cross(port, device, packets, bytes);
-		owner = device->owner;
-		if (rare(odd)) {
-			skb->cb[0] = in_port;
-			skb->cb[1] = packets;
-			skb->cb[2] = 0;
-			skb->cb[4] = owner;
-			go(skb, ODD);
-			return tell(owner, UNSENT, packets);
-		}
-	}
-	skb->cb[0] = in_port;
-	skb->cb[1] = first;
-	skb->cb[2] = count;
-	skb->cb[3] &= 0xFFFF0000;
-	skb->cb[4] = owner;
-	go(skb, MORE);
-	return tell(owner, UNSENT, packets);
-}
-
-/* A packet of one event goes on at the next switch.  cb: in-port, packets. */
-SEC("tc/on") int on(struct __sk_buff *skb)
-{
-	u32 in_port = skb->cb[0], packets = skb->cb[1], owner;
-	/* The kernel takes only plain offsets from `skb`, and the compiler would keep the sum, for it is used again. */
-	asm volatile("%0 = *(u32 *)(%1 + %2)" : "=r"(owner) : "r"(skb), "i"(__builtin_offsetof(struct __sk_buff, cb[4])));
-	u8 *p = (void *)(long)skb->data;
-	if (p + HEADERS > (u8 *)(long)skb->data_end)
-		return SHOT;
-	return along(skb, p, owner, in_port, packets, skb->len);
 }
 
 SEC("tc/sieve") int sieve(struct __sk_buff *skb)
@@ -766,7 +638,6 @@ SEC("tc/sieve") int sieve(struct __sk_buff *skb)
 		add(&port->received, packets, bytes);
 		number = source;
 	}
-	skb->cb[3] = 0;
 	if (rare(p[HOPS] <= 1))
 		return tell(owner, EXPIRED, packets);
 	if (rare(several | device->odd)) {
@@ -775,12 +646,33 @@ SEC("tc/sieve") int sieve(struct __sk_buff *skb)
 		skb->cb[2] = 0;
 		skb->cb[4] = owner;
 		if (device->odd)
-			go(skb, ODD);
+			again(skb, &self, ODD);
 		else
-			go(skb, EACH);
+			again(skb, &self, EACH);
 		return tell(owner, UNSENT, packets);
 	}
-	return along(skb, p, owner, number, packets, bytes);
+	u64 bits[2];
+	u32 count;
+	read(p, bits);
+	p[HOPS]--;
+	struct flow *flow = longest(owner, bits, &count);
+	if (rare(!flow))
+		return tell(owner, UNMATCHED, packets);
+	add(&flow->counted, packets, bytes);
+	u64 range = flow->range;
+	u32 first = range;
+	count = range >> 32;
+	if (count & ONLY) {
+		port = way_out(owner, first, number, packets);
+		return port ? leave(skb, first, port, packets, 1) : SHOT;
+	}
+	skb->cb[0] = number;
+	skb->cb[1] = first;
+	skb->cb[2] = count;
+	skb->cb[3] = 0;
+	skb->cb[4] = owner;
+	again(skb, &self, MORE);
+	return tell(owner, UNSENT, packets);
 }
 
 char licence[] SEC("license") = "GPL";

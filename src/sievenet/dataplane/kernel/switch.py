@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -54,8 +53,6 @@ log = logging.getLogger("sievenet.kernel")
 _TRIES: Final = 4
 #: Nobody's port: its row has the counts of clients whose numbers others have had since.
 _DEPARTED: Final = 0
-#: Ways out of a port, as the program knows them: `struct port`.
-_DEVICE, _STRAIGHT, _BEYOND = 1, 2, 3
 #: Fields of a port that count.
 _COUNTED: Final = ("rp", "rb", "sp", "sb", "dropped")
 
@@ -150,14 +147,12 @@ class KernelSwitch:
 
     # -- ports ---------------------------------------------------------------------------------------
 
-    def add_port(self, port: int, device: int, *, host: bool, straight: bool = False, beyond: int = 0) -> None:
+    def add_port(self, port: int, device: int, *, host: bool, straight: bool) -> None:
         """A device of the switch's namespace is this port; a host's, or a link's.
 
-        `straight` skips the device and its queue, and hands packets to the other end of a virtual link, in another
-        namespace.  `beyond` is the device of a switch of the same rack at the other end: the program goes on there.
+        `straight` skips the device and its queue, and hands packets to the other end of a virtual link.
         """
-        self._ways[port] = _BEYOND if beyond else _STRAIGHT if straight else _DEVICE
-        self._ports[port]["address"] = struct.pack("=I12x", beyond)
+        self._ways[port] = 2 if straight else 1
         self._set(port, device, self._ways[port])
         before = (self._devices["owner"] == self._owner) & (self._devices["port"] == port)
         self._devices["index"][before & (self._devices["index"] != device)] = 0
