@@ -648,3 +648,22 @@ def test_whoever_becomes_a_recipient_gets_nothing_twice_of_what_it_had_long_befo
             assert len(got) == count // 2
 
     run(main())
+
+
+def test_a_publisher_that_comes_while_a_matcher_is_given_up_keeps_what_it_sends():
+    """Flows to a matcher are there until publishers have paused; one of them does not answer, which takes a while."""
+
+    async def main():
+        async with scene() as found:
+            await found.divert()
+            found.pub._publisher._obey = lambda *_: asyncio.sleep(3600)
+            dies(found.matcher)
+            await eventually(lambda: found.hybrid.failures == 1)
+            assert found.daemon.control.diverted(found.number), "the flow is still there"
+            async with publisher(found.daemon, name="newcomer", host="h1") as newcomer:
+                await newcomer.publish_many([reading(x) for x in range(20)])
+                await eventually(lambda: sorted(found.got) == list(range(20)))
+                # Nobody keeps anything for ever.
+                await eventually(lambda: not newcomer._publisher.retention, timeout=10.0)
+
+    run(main())

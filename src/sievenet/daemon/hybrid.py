@@ -383,10 +383,15 @@ class Hybrid:
                     self._spawn(self._orders.give(matcher.name, order, PATIENCE))
 
     async def advertised(self, client: str, number: int) -> None:
-        """A publisher comes to a category; returns when it keeps what it sends, if it has to."""
-        if not self.concerns(number):
+        """A publisher comes to a category; returns when it keeps what it sends, if it has to.
+
+        Of a matcher that is given up there are flows until publishers have paused: that concerns it too.
+        """
+        if not (self.concerns(number) or self._custody.mends(number) or self._control.diverted(number)):
             return
         async with self._lock(number):
+            if not self.concerns(number):
+                await quietly(self._custody.begin(number, (client,)))
             for matcher in [each for each in self.matchers.values() if each.regions(number)]:
                 try:
                     await self._custody.begin(number, (client,))

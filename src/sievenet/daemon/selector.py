@@ -8,8 +8,9 @@ are those that clients report, of both ways; so are the events of both ways, and
 chosen, less is chosen the next time. Another choice has to be better than the present one by the hysteresis.
 
 The bound is on what clients measure. Every change costs some events a few milliseconds, so what is there stays as long
-as the measured mean keeps the bound, whatever the model expects. If the mean of an interval is above the bound, some is
-given back, and for a while (`_strain`) less is chosen than the model allows. For the same reason the subspaces stay
+as the measured mean keeps the bound, whatever the model expects, and changes that hardly save anything are not made. If
+the mean of an interval is above the bound, some is given back and nothing more is diverted, and for a while (`_strain`)
+less is chosen than the model allows. For the same reason the subspaces stay
 those of the last time, while they will do (`settled`).
 
 What each way takes by itself changes too, with the machine and with what else it carries. So a choice leaves twice as
@@ -54,6 +55,8 @@ _STRAINED: Final = 1.5
 _RELIEVED: Final = 0.9
 #: Times the mean deviation of latencies that a choice leaves unused: a mean rises by more in one interval of twenty.
 _ROOM: Final = 2.0
+#: What a change has to save more than before, as a share of all that could be saved.
+_WORTH: Final = 0.01
 #: Seconds that a matcher is expected to add before that is measured.
 _GUESS: Final = 0.002
 
@@ -216,6 +219,9 @@ class Selector:
             pairs = frozenset((switch, regions[i]) for switch, i in choice.pairs)
         now = _evaluated(model, present)
         better = choice.benefit > now.benefit * (1 + self.config.hysteresis)
+        if self.config.latency_bound != inf:
+            # A change costs events some time: it has to be worth it, and there has to be time left.
+            better &= choice.benefit - now.benefit >= _WORTH * model.removable and not self._exceeded()
         much = now.penalty > most and self._slow()
         if not better and much:
             # It would do to give some of it back, which disturbs fewer events than to have all of it elsewhere.
@@ -238,8 +244,12 @@ class Selector:
 
     def _slow(self) -> bool:
         """Whether deliveries of this interval took longer than they may, on average; so it is if there were none."""
+        return self._exceeded() or not self._network.events + self._matcher.events
+
+    def _exceeded(self) -> bool:
+        """Whether there were deliveries in this interval that took longer than they may, on average."""
         events = self._network.events + self._matcher.events
-        return not events or self._network.seconds + self._matcher.seconds > self.config.latency_bound * events
+        return self._network.seconds + self._matcher.seconds > self.config.latency_bound * events
 
     def _excess(self) -> float:
         """How many times as much goes through matchers as the choices say, which are made from counts of the past."""
