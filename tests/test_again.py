@@ -26,6 +26,14 @@ def test_accident(number):
 def test_fault(number):
     raise AssertionError("always")
 """
+SETTINGS = """
+[tool.pytest.ini_options]
+pythonpath = ["."]
+addopts = "--strict-markers"
+
+[tool.coverage.report]
+fail_under = {least}
+"""
 
 
 @pytest.fixture
@@ -36,9 +44,7 @@ def run(tmp_path, monkeypatch):
 
     def run(accidents, faults, least=0, processes=0):
         (tmp_path / "test_it.py").write_text(SOURCE.format(accidents=accidents, faults=faults))
-        (tmp_path / "pyproject.toml").write_text(
-            f'[tool.pytest.ini_options]\npythonpath = ["."]\naddopts = "--strict-markers"\n[tool.coverage.report]\nfail_under = {least}\n'
-        )
+        (tmp_path / "pyproject.toml").write_text(SETTINGS.format(least=least))
         (tmp_path / "module.py").write_text("def never():\n    return 1\n")
         first = [sys.executable, "-m", "pytest", "-q", f"-n{processes}", "--cov=module"]
         status = subprocess.run(first, cwd=tmp_path, check=False, capture_output=True).returncode
