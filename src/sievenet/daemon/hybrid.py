@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final
 
@@ -223,7 +223,7 @@ class Hybrid:
     ) -> None:
         """Have a matcher match these subscriptions."""
         category = self._control.numbered(number)
-        numbers = await self._reach(category.name, {client for client, _, _ in wanted})
+        numbers = await self._recipients.each(_OWNER, category.name, {client for client, _, _ in wanted})
         sides = self._sides.of(number, matcher, {client for client, _, _ in wanted})
         added = [
             p.Interest(serving.key(client, id, content), numbers[client], sides[client], content)
@@ -240,15 +240,6 @@ class Hybrid:
             for client, id, _ in wanted:
                 serving.keys.pop((client, id), None)
             raise
-
-    async def _reach(self, name: str, clients: Iterable[str]) -> dict[str, int]:
-        """A number for each client; `Unavailable` if one of them is not reached."""
-        names = sorted(clients)
-        found = await asyncio.gather(*(self._recipients.direct(_OWNER, name, (each,)) for each in names))
-        absent = [each for _, missing in found for each in missing]
-        if absent:
-            raise Unavailable(f"{absent[0]} is not there to be a recipient ({len(absent)} in all)")
-        return {each: number for each, (number, _) in zip(names, found, strict=True)}
 
     async def _deploy(self, number: int, switch: str) -> None:
         """Divert at a switch what its matchers are there for."""

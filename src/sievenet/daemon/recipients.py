@@ -23,7 +23,7 @@ from sievenet.control import protocol as p
 from sievenet.control.directed import BITS, is_twin, recipients, twin_schema
 from sievenet.control.plane import ControlPlane
 from sievenet.control.state import Category
-from sievenet.errors import Rejected
+from sievenet.errors import Rejected, Unavailable
 from sievenet.session.message import Message
 
 __all__ = ["Recipients"]
@@ -94,6 +94,15 @@ class Recipients:
         except TimeoutError:
             pass
         return group.number, sorted(wanted - group.reached)
+
+    async def each(self, owner: str, name: str, clients: Iterable[str]) -> dict[str, int]:
+        """A number of its own for each client; `Unavailable` if one of them is not reached."""
+        names = sorted(clients)
+        found = await asyncio.gather(*(self.direct(owner, name, (each,)) for each in names))
+        absent = [each for _, missing in found for each in missing]
+        if absent:
+            raise Unavailable(f"{absent[0]} is not there to be a recipient ({len(absent)} in all)")
+        return {each: number for each, (number, _) in zip(names, found, strict=True)}
 
     def undirect(self, owner: str, name: str, number: int) -> None:
         """A component needs a number no more."""
