@@ -20,7 +20,7 @@ from benchmarks._slow_switches import course
 from benchmarks._small_machines import SmallMachines
 from benchmarks._takeover import take_over
 from benchmarks.control import Driver, Load, Switches, Wanted, network
-from benchmarks.harness import Bench, Report, most, quantiles
+from benchmarks.harness import Bench, Report, least, middle, most, quantiles
 from sievenet.content import encode_subscription
 from sievenet.control import warmup
 from sievenet.control.config import ControlConfig
@@ -160,6 +160,36 @@ def shown(plane: ControlPlane) -> dict[str, Any]:
     return {"configurators": [], "moved": 0, **(plane.configurators() or {})}
 
 
+async def flooded(topology: Topology, load: Load, config: ControlConfig, count: int) -> float:
+    """Requests per second, as fast as they go."""
+    async with fabric(topology, load, config) as (driver, _):
+        await driver.flood(count // 4, 0)  # everything is loaded and warm
+        spent = await driver.flood(count, 0)
+        return spent.requests / spent.wall
+
+
+def paired(bench: Bench, report: Report, topology: Topology, load: Load, count: int) -> None:
+    """Throughput of configurators as processes over one controller, in turn, again and again."""
+    rounds = bench.size(5, quick=1)
+    staff = bench.size((1, 2), quick=(1,))
+    settings = {"one": ControlConfig()} | {f"sna {n}": ControlConfig(mode="sna", configurators=n) for n in staff}
+    found: dict[str, list[float]] = {name: [] for name in settings}
+    for turn in range(rounds):
+        for name, config in settings.items():
+            with bench.step(f"uniform, in turn: {name}, round {turn + 1} of {rounds}"):
+                found[name].append(asyncio.run(flooded(topology, load, config, count)))
+    ratios = {name: [a / b for a, b in zip(each, found["one"], strict=True)] for name, each in found.items()}
+    report.table(
+        f"uniform, in turn, {rounds} rounds of {count:,} requests; over one controller of the same round",
+        ["control", "requests/s", "over one", "least", "most"],
+        [[name, middle(found[name]), middle(each), least(each), most(each)] for name, each in ratios.items()],
+    )
+    for name, each in ratios.items():
+        if name != "one":
+            report.figure(f"throughput_over_one_{name.replace(' ', '_')}", middle(each), "")
+    report.goal("throughput_over_one", most(middle(each) for name, each in ratios.items() if name != "one"))
+
+
 async def busy(
     topology: Topology,
     load: Load,
@@ -264,6 +294,7 @@ def run(bench: Bench) -> Report:
                 rate = rate or OVERLOAD * one.per_s
                 for figure, unit in (("per_s", "1/s"), ("mean_ms", "ms"), ("p99_ms", "ms")):
                     report.figure(f"{name}_{mode}_{staff}_{figure}", getattr(one, figure), unit)
+        paired(bench, report, topology, loads["uniform"], count)
         for mode, staff in bench.size((("one", 1), ("sna", 1), ("sna", 2)), quick=(("one", 1), ("sna", 1))):
             config = ControlConfig(mode=mode, configurators=staff)  # type: ignore[arg-type]
             with bench.step(f"uniform, switches that read: {mode} {staff}"):
@@ -288,8 +319,6 @@ def run(bench: Bench) -> Report:
         ["load", "control", "configurators", "requests/s", "mean, ms", "p99, ms", "moved"],
         [[*key, each.per_s, each.mean_ms, each.p99_ms, each.moved] for key, each in found.items()],
     )
-    sna = [each.per_s for (name, mode, _), each in found.items() if (name, mode) == ("uniform", "sna")]
-    report.goal("throughput_over_one", most(sna) / found["uniform", "one", 1].per_s)
     read = [each.per_s for (name, mode, _), each in found.items() if (name, mode) == ("uniform, read", "sna")]
     report.figure("throughput_over_one_read", most(read) / found["uniform, read", "one", 1].per_s, "")
     for n in bench.size((2, 4), quick=()):
