@@ -10,8 +10,10 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+from nats.errors import MaxPayloadError
 from nats.js.errors import BadRequestError, NoStreamResponseError, ServiceUnavailableError
 
+from sievenet.control.aside import Aside
 from sievenet.control.store import nats
 from sievenet.control.store.journal import StoreJournal
 from sievenet.control.store.leadership import Leadership, read_leader
@@ -234,3 +236,103 @@ def test_a_journal_that_somebody_else_has_written_into_is_told_with_what_to_do()
             await StoreJournal.open(store, 2)
 
     asyncio.run(main())
+
+
+#: Bytes that are no text, and more brackets in each other than anybody needs.
+STRANGE = [b"", b"null", b'{"name":"\xff"}', b'{"\xff":1}', b'{"more":' + b"[" * 100_000]
+
+
+@pytest.mark.parametrize("strange", STRANGE)
+def test_cells_that_somebody_else_has_written_are_refused_in_words(strange):
+    async def main() -> None:
+        store = MemoryStore(Shelf(), limit=1 << 20)
+        for cell in ("leader", "journal"):
+            await store.put(cell, strange, 0)
+        with pytest.raises(CodecError, match="cell leader"):
+            await Leadership.win(store, "one", 1.0)
+        with pytest.raises(CodecError, match="cell journal"):
+            await StoreJournal.open(store, 1)
+
+    run_virtual(main())
+
+
+def test_entries_that_somebody_else_has_written_are_refused_in_words_or_left_alone():
+    async def main() -> None:
+        store, deep = MemoryStore(Shelf(), limit=1 << 20), b"\x91" * 100_000
+        journal = await StoreJournal.open(store, 1)
+        await store.append("aside", b"\3\x81\xa4more" + deep, 0)
+        journal.set_aside([Aside(b"odd", "cannot be carried out")])
+        await journal.append([b"a"])
+        assert len(await store.scan("aside")) == 2
+        await store.append("journal.1-0", b"\3\x93\1\x90" + deep, await store.last("journal.1-0"))
+        with pytest.raises(CodecError, match="Somebody else has written into the journal"):
+            await StoreJournal.open(store, 2)
+
+    run_virtual(main())
+
+
+def test_a_log_that_cannot_be_removed_is_left_where_it_is(caplog):
+    async def main() -> None:
+        store = MemoryStore(Shelf())
+        journal = await StoreJournal.open(store, 1)
+
+        async def refused(logs: str) -> None:
+            raise Unavailable(f"no {logs}")
+
+        store.discard = refused
+        await journal.append([b"all"], replace=True)
+        await journal.append([b"more"])
+        assert (await StoreJournal.open(store, 2)).load() == [b"all", b"more"]
+
+    run_virtual(main())
+    assert "is not removed: no journal.1-0" in caplog.text
+
+
+def test_a_lease_is_renewed_again_after_an_error_that_should_not_be(caplog):
+    async def main() -> None:
+        store = MemoryStore(Shelf())
+        leadership = await Leadership.win(store, "one", 1.0)
+        put, store.put = store.put, None
+        await asyncio.sleep(0.6)
+        store.put, before = put, await store.get("leader")
+        await asyncio.sleep(0.6)
+        assert (await store.get("leader")).number > before.number
+        await leadership.leave()
+
+    run_virtual(main())
+    assert "internal error while the lease is renewed" in caplog.text
+
+
+class Refusing:
+    """What NATS's client says of it: nothing that we expect."""
+
+    max_payload = 1 << 20
+
+    def __init__(self) -> None:
+        self.heard = {}
+
+    def jetstream(self, **_):
+        return self
+
+    async def purge_stream(self, *_, **__):
+        raise BadRequestError(code=400, err_code=10003, description="bad request")
+
+    async def publish(self, *_, **__):
+        raise MaxPayloadError
+
+    async def subscribe(self, subject, cb):
+        self.heard[subject] = cb
+
+
+def test_nats_that_refuses_is_told_in_words_and_words_that_make_no_sense_are_logged(caplog):
+    async def main() -> None:
+        client = Refusing()
+        store = NatsStore(client, "it")
+        with pytest.raises(Unavailable, match=r"NATS does not remove partition\.3: bad request"):
+            await store.discard("partition.3")
+        await store.say("beat", b"x")  # a word may be lost
+        await store.hear("beat", lambda data: 1 // 0)
+        await client.heard["sievenet.it.word.beat"](SimpleNamespace(data=b"x"))
+
+    asyncio.run(main())
+    assert "internal error at a word about beat" in caplog.text

@@ -15,6 +15,8 @@ daemon that dies in between leaves a log that nobody reads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -22,10 +24,12 @@ import msgspec
 
 from sievenet.control.aside import Aside
 from sievenet.control.store.logs import Writer, read_all
-from sievenet.control.store.store import Store
-from sievenet.errors import CodecError, Fenced
+from sievenet.control.store.store import UNREADABLE, Store
+from sievenet.errors import CodecError, Fenced, SievenetError
 
 __all__ = ["StoreJournal"]
+
+log = logging.getLogger("sievenet.store")
 
 _CELL: Final = "journal"
 _DAMAGED: Final = (
@@ -128,7 +132,10 @@ class StoreJournal:
         place = msgspec.json.encode(_Place(new, self._term))
         self._revision = await self._store.put(_CELL, place, self._revision)
         self._writer = writer
-        await self._store.discard(old)
+        try:
+            await self._store.discard(old)
+        except SievenetError as error:
+            log.warning("%s, which nobody reads any more, is not removed: %s", old, error)
 
     def set_aside(self, records: Sequence[Aside]) -> None:
         """Keep records that could not be carried out: they go into the store with the next write, at the latest."""
@@ -137,7 +144,10 @@ class StoreJournal:
     async def _keep_aside(self) -> None:
         if self._aside:
             held, last = await read_all(self._store, _ASIDE)
-            known = {msgspec.msgpack.decode(data, type=Aside) for data in held}
+            known = set[Aside]()
+            for data in held:
+                with contextlib.suppress(*UNREADABLE):
+                    known.add(msgspec.msgpack.decode(data, type=Aside))
             writer = Writer(self._store, _ASIDE, last)
             for each in self._aside:
                 if each not in known:
@@ -154,12 +164,12 @@ class StoreJournal:
 def _place(data: bytes) -> _Place:
     try:
         return msgspec.json.decode(data, type=_Place)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise CodecError(expected="the name of a log", got=str(error), where="cell journal") from None
 
 
 def _entry(data: bytes) -> _Entry:
     try:
         return _entries.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise CodecError(expected="records", got=str(error), where="journal in the store") from None

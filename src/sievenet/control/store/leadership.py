@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from sievenet.control.store.store import Store
+from sievenet.control.store.store import UNREADABLE, Store
 from sievenet.errors import CodecError, Fenced, SievenetError
 
 __all__ = ["Leader", "Leadership", "Lease", "read_leader"]
@@ -49,7 +49,7 @@ async def read_leader(store: Store) -> tuple[Leader | None, int]:
         return None, 0
     try:
         return msgspec.json.decode(entry.data, type=Leader), entry.number
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise CodecError(expected="a leader", got=str(error), where="cell leader") from None
 
 
@@ -142,6 +142,8 @@ class Leadership:
                 self.lose(error)
             except SievenetError as error:
                 log.warning("the lease could not be renewed: %s", error)
+            except Exception:
+                log.exception("internal error while the lease is renewed (please report)")
 
     async def leave(self) -> None:
         """Let somebody else lead, at once."""

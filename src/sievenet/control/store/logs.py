@@ -70,10 +70,10 @@ class Reader:
 
     def take(self, piece: Item) -> Item | None:
         """The entry that ends with a piece, if one does."""
-        self.at = piece.number
         mark = piece.data[0] if piece.data else 4
         if mark > _BEGINS | _ENDS:
             raise CodecError(expected="a piece of an entry", got=mark, where=f"log {self._log}")
+        self.at = piece.number
         if mark & _BEGINS:
             self._parts = []
         if self._parts is None:

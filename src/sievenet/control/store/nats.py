@@ -225,7 +225,10 @@ class NatsStore:
 
     async def _purge(self, stream: str, prefix: str, names: str) -> None:
         subject = prefix + (f"{names[:-1]}>" if names.endswith(".*") else names)
-        await self._insist(lambda: self._js.purge_stream(stream, subject=subject))
+        try:
+            await self._insist(lambda: self._js.purge_stream(stream, subject=subject))
+        except nats.js.errors.APIError as error:
+            raise Unavailable(f"NATS does not remove {names}: {error.description}") from None
 
     # -- logs and cells --------------------------------------------------------------------
 
@@ -307,14 +310,17 @@ class NatsStore:
         try:
             reply = f"{self._inbox}.{subject}" if self._inbox else ""
             await self._client.publish(self._words + subject, data, reply=reply)
-        except (*_NO, *_UNKNOWN, nats.errors.ConnectionClosedError) as error:
+        except (nats.errors.Error, *_UNKNOWN) as error:
             log.debug("a word about %s is lost: %s", subject, error)
 
     async def hear(self, subject: str, callback: Callable[[bytes], None]) -> None:
         """Listen."""
 
         async def heard(message: Msg) -> None:
-            callback(message.data)
+            try:
+                callback(message.data)
+            except Exception:  # the client would only whisper it
+                log.exception("internal error at a word about %s (please report)", subject)
 
         await self._client.subscribe(self._words + subject, cb=heard)
 

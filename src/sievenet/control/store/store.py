@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-__all__ = ["Item", "Store"]
+import msgspec
+
+__all__ = ["UNREADABLE", "Item", "Store"]
+
+#: What decoding raises at what is none of ours: whoever reaches a store may have written anything.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Item(NamedTuple):
