@@ -27,7 +27,7 @@ from sievenet.control.store.leadership import read_leader
 from sievenet.control.store.logs import Reader
 from sievenet.control.store.store import Store
 from sievenet.daemon.stopwatch import timed
-from sievenet.errors import SievenetError
+from sievenet.errors import CodecError, SievenetError
 from sievenet.session.complaints import Seldom
 from sievenet.session.lifetime import Tasks
 
@@ -42,10 +42,11 @@ Run = Callable[..., Awaitable[Any]]
 
 
 class _Line:
-    """A partition that is, or was, this one's."""
+    """A partition that is, or was, this one's in a term; it keeps to what belongs to that term."""
 
-    def __init__(self, store: Store, term: int, number: int) -> None:
-        self.number, self.cell = number, f"owner.{term}.{number}"
+    def __init__(self, store: Store, term: int, number: int, copies: Copies, wiring: Reader) -> None:
+        self.term, self.number, self.cell = term, number, f"owner.{term}.{number}"
+        self.copies, self.wiring = copies, wiring
         self._store, self._log = store, f"partition.{term}.{number}"
         self.reader = Reader(store, self._log)
         self.epoch = 0
@@ -58,8 +59,12 @@ class _Line:
     def begin(self, epoch: int) -> None:
         """It is this one's in another epoch: what was answered since the last is not known, so all is read again."""
         if self.epoch:
-            self.reader = Reader(self._store, self._log)
+            self.again()
         self.epoch, self.last = epoch, None
+
+    def again(self) -> None:
+        """Read everything once more."""
+        self.reader = Reader(self._store, self._log)
 
 
 class Delegate:
@@ -71,7 +76,7 @@ class Delegate:
         self.term = 0
         self.copies = Copies()
         self._lines: dict[int, _Line] = {}
-        self._wiring: Reader | None = None
+        self._wiring = Reader(store, "wiring.0")
         #: What it is asked in another term than the one that it knows, by partition.
         self._strange: dict[int, words.Ask] = {}
         self._tasks = Tasks()
@@ -124,12 +129,13 @@ class Delegate:
 
         Terms begin anew in a store that has lost what it had, so the later one of two is not always the right one.
         """
+        leader = None
         try:
             leader, _ = await read_leader(self._store)
         except SievenetError as error:
             self._complain(f"who leads cannot be read: {error}")
-            leader = None
-        asks, self._strange = self._strange, {}
+        finally:  # whatever went wrong: the next question has to find nobody looking
+            asks, self._strange = self._strange, {}
         if leader is None or all(ask.term != leader.term for ask in asks.values()):
             self._complain(f"a question of term {next(iter(asks.values())).term}, in which nobody leads")
             return
@@ -148,7 +154,11 @@ class Delegate:
             return
         line = self._lines.get(ask.partition)
         if line is None:
-            line = self._lines[ask.partition] = _Line(self._store, ask.term, ask.partition)
+            if len(self._lines) >= _MOST:
+                self._complain(f"a question about partition {ask.partition}: {_MOST} others are looked at")
+                return
+            line = _Line(self._store, ask.term, ask.partition, self.copies, self._wiring)
+            self._lines[ask.partition] = line
         line.ask = ask
         if not line.running:
             line.running = True
@@ -159,12 +169,14 @@ class Delegate:
             while (ask := line.ask) is not None and self._lines.get(line.number) is line:
                 line.ask = None
                 if await self._mine(line, ask):
-                    await self._wire(ask.wiring)
+                    await self._wire(line, ask.wiring)
                     await self._read(line, ask)
         except SievenetError as error:
-            log.warning("partition %d cannot be read now: %s", line.number, error)
+            self._complain(f"partition {line.number} cannot be read now: {error}")
         finally:
             line.running = False
+            if not line.epoch and self._lines.get(line.number) is line:
+                del self._lines[line.number]  # it was never this one's: anybody can ask about any number
 
     async def _mine(self, line: _Line, ask: words.Ask) -> bool:
         """Whether the store says that this one has the partition, in this epoch."""
@@ -179,25 +191,32 @@ class Delegate:
         line.begin(ask.epoch)
         return True
 
-    async def _wire(self, upto: int) -> None:
+    async def _wire(self, line: _Line, upto: int) -> None:
         async with self._turn:
-            reader = self._wiring
-            while reader is not None and reader.at < upto and (entry := await reader.next()) is not None:
-                await self._run(self.copies.take, words.decode_logged(entry.data))
+            reader = line.wiring
+            while reader.at < upto and (entry := await reader.next()) is not None:
+                await self._run(line.copies.take, words.decode_logged(entry.data))
 
     async def _read(self, line: _Line, ask: words.Ask) -> None:
         """Follow the log, and answer what is open."""
-        copies, found = self.copies, line.last
-        async for entry in line.reader.upto(ask.upto):
-            message = words.decode_logged(entry.data)
-            if isinstance(message, m.Wiring):
-                continue
-            open_order = isinstance(message, m.Order) and message.serial > ask.answered
-            found = await self._run(timed, copies.follow, message, line.epoch, entry.number, open_order)
-            if self._lines.get(line.number) is not line:
-                return  # it was dropped meanwhile
-        if found is not None and found.epoch == line.epoch:
+        found = line.last
+        try:
+            async for entry in line.reader.upto(ask.upto):
+                message = words.decode_logged(entry.data)
+                if isinstance(message, m.Wiring):
+                    continue
+                open_order = isinstance(message, m.Order) and message.serial > ask.answered
+                found = await self._run(timed, line.copies.follow, message, line.epoch, entry.number, open_order)
+                if self._lines.get(line.number) is not line:
+                    break
+        except CodecError:
+            line.again()  # what cannot be read may have been an order: nothing behind it is right without it
+            raise
+        if self._lines.get(line.number) is not line:  # it was dropped meanwhile, or another term has begun
+            if line.number not in self._lines:
+                line.copies.drop(line.number)
+        elif found is not None and found.epoch == line.epoch:
             line.last = found
             self.answered += 1
             for piece in words.pieces(self._name, self._life, found, self._store.limit):
-                await self._store.say(f"answer.{self.term}", piece)
+                await self._store.say(f"answer.{line.term}", piece)

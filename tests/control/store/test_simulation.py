@@ -15,6 +15,7 @@ import pytest
 from sievenet.content import Filter, Subscription
 from sievenet.control.configurators import words
 from sievenet.control.store.memory import MemoryStore
+from sievenet.control.store.store import Item
 from sievenet.daemon import distribution
 from sievenet.errors import CodecError
 from sievenet.index import Plan
@@ -139,9 +140,9 @@ def test_words_of_strangers_change_nothing(seed, caplog):
     assert 0 < len(told) < 20
 
 
-@pytest.mark.parametrize("why", ["forged", "forgotten"])
+@pytest.mark.parametrize("why", ["forged", "forgotten", "broken"])
 def test_a_configurator_serves_whoever_leads_whatever_term_it_heard_of_before(why):
-    """One that believed a forged term, or knew one of a store that has lost its data, never answered again."""
+    """One that believed a forged term, knew one of a store that has lost its data, or looked at a broken cell once."""
 
     async def main() -> None:
         world = StoredWorld(Line.build(link=DELAY), 1, msgspec.structs.replace(CONFIG, mode="sna", partitions=4))
@@ -153,10 +154,15 @@ def test_a_configurator_serves_whoever_leads_whatever_term_it_heard_of_before(wh
         await world.advertise(client, Subscription([Filter(SCHEMA, {})]))
         while not delegate.answered:
             await world.subscribe(other, world.content())
-        if why == "forged":
-            stranger = MemoryStore(world.shelf, limit=4096)
+        if why != "forgotten":
+            stranger, good = MemoryStore(world.shelf, limit=4096), world.shelf.cells["leader"]
+            if why == "broken":  # as it is read; the leader still has the right number
+                world.shelf.cells["leader"] = Item(b'{"name":"\xff"}', good.number)
             await stranger.say("ask.configurator-0", words.encode(words.Ask(term + 7, 1, 1, 1, 1, 1)))
-        else:
+            await asyncio.sleep(0.05)
+            if world.shelf.cells["leader"].number == good.number:
+                world.shelf.cells["leader"] = good
+        if why != "forged":
             delegate.term += 7
         await asyncio.sleep(0.1)
         before = delegate.answered
