@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sievenet.access.login import load_login
 from sievenet.content import EventBatch, Filter, Subscription, ValueSet
 from sievenet.content.batch_codec import encode_batch
 from sievenet.content.codec import encode_subscription
 from sievenet.content.event import Record
+from sievenet.routers import messages as m
 from sievenet.routers import protocol as p
 from sievenet.routers import work
 from sievenet.routers.forwarding import Forwarding
@@ -19,7 +21,11 @@ from sievenet.routers.server import RouterServer
 from sievenet.routers.shipment import Shipment
 from sievenet.routers.work import Line
 from sievenet.testing.virtual_time import run_virtual
+from tests.access.harness import folder
+from tests.fabric.harness import eventually
+from tests.routers import wire
 from tests.routers.wire import CATEGORY, DATA, SCHEMA, Stranger, client_hello, honest
+from tests.session.test_limits import leave, visit
 
 EVERYTHING = encode_subscription(Subscription([Filter(SCHEMA, {})]))
 ROWS, FRAMES, READERS = 1000, 48, 5
@@ -70,6 +76,29 @@ def test_nobody_waits_for_the_deliveries_of_another(monkeypatch):
             assert not a.errors
             for each in (*readers, loud, newcomer):
                 each.close()
+
+    asyncio.run(main())
+
+
+def test_what_a_client_publishes_last_is_passed_on_though_it_has_not_read_everything(tmp_path, monkeypatch):
+    monkeypatch.setattr(work, "SHARE", 1e-9)  # its connection closes between two turns
+    login = load_login(folder(tmp_path).login("daemon"))
+
+    async def main():
+        async with RouterServer("a", Settings(lease=60.0), tls=login.listening()) as a:
+            words = (client_hello("c"), p.Register(1, DATA), p.Advertise(2, 1, CATEGORY, EVERYTHING))
+            stream = await asyncio.to_thread(visit, a.address, login.dialling(), *words)
+            try:
+                await eventually(lambda: any(peer.entries for peer in a.listener.connections))
+                [peer] = a.listener.connections
+                before = a.router.counts.events
+                # Little enough to come in one go.
+                events = [p.Publish(CATEGORY, number, 1, wire.BATCH) for number in range(3)]
+                leave(peer, stream, *[m.Received(0)] * 3, *events)
+                await eventually(lambda: a.router.counts.events == before + 3 or peer not in a.listener.connections)
+                assert a.router.counts.events == before + 3
+            finally:
+                stream.close()
 
     asyncio.run(main())
 

@@ -20,6 +20,7 @@ from sievenet.daemon import daemon as daemons
 from sievenet.dataplane.kernel import protocol as agents
 from sievenet.session.callee import Callee
 from sievenet.session.connection import Connection
+from sievenet.session.framing import frame
 from sievenet.session.limits import Limits, Unread
 from sievenet.session.link import Link
 from sievenet.session.listener import Listener, Service
@@ -222,3 +223,61 @@ def test_what_is_written_to_a_connection_that_has_just_broken_fills_no_log(tmp_p
 
     run(main())
     assert not [each for each in caplog.records if each.name == "asyncio"]
+
+
+def visit(address, context, *words):
+    """Say something by TLS, and read nothing."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.settimeout(30)
+    sock.connect(address)
+    stream = context.wrap_socket(sock, server_hostname="127.0.0.1")
+    stream.sendall(b"".join(map(frame, words)))
+    return stream
+
+
+def leave(connection, stream, *words):
+    """Have so much wait for a visitor that it cannot be sent, while the visitor says its last words and goes.
+
+    All of it is there before the event loop has its next turn, and the connection below the encrypted one closes then,
+    but not before what waits is sent.
+    """
+    below = connection.writer.transport._ssl_protocol._transport
+    while not below.get_write_buffer_size():
+        assert connection.write(bytes(1 << 16))
+    stream.sendall(b"".join(map(frame, words)))
+    with contextlib.suppress(OSError):  # it says that it goes, and does not wait for an answer
+        stream.unwrap()
+
+
+def test_who_leaves_without_having_read_is_heard_to_the_end(tmp_path):
+    login, heard = load_login(folder(tmp_path).login("daemon")), []
+
+    class Taking(Hall):
+        def take(self, connection, messages):
+            heard.extend(message for message, _ in messages)
+            closing.append(connection.closing)
+
+    closing = []
+
+    async def main():
+        limits = Limits(turn=2)
+        made = (agents.AGENTS, Taking(), limits, Connection)
+        listener = Listener(*made, host="127.0.0.1", port=0, tls=login.listening())
+        await listener.start()
+        hello = agents.Hello(agents.PROTOCOL, Role.COMPONENT, "s1")
+        stream = await asyncio.to_thread(visit, listener.address, login.dialling(), hello)
+        try:
+            await eventually(lambda: any(each.identity for each in listener.connections))
+            [connection] = listener.connections
+            words = [agents.Carried(number) for number in range(40)]
+            leave(connection, stream, *words)
+            await eventually(lambda: len(heard) == 40 or connection not in listener.connections)
+            assert heard == words
+            assert closing[-1]
+        finally:
+            stream.close()
+            await listener.close()
+
+    run(main())

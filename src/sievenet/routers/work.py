@@ -146,7 +146,7 @@ class Work:
                 job.wait = rests
             else:
                 job.wait = self._message(job.peer, job.messages.popleft())
-                if job.peer.closing:
+                if job.peer.over:
                     job.messages.clear()
             now = self._clock()
         self._line.spent(job.peer.party, now - begin)

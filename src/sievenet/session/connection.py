@@ -58,6 +58,9 @@ class Connection:
         self.hasty = False
         #: The other side said goodbye; or it did not, and was turned out.
         self.left = self.ended = False
+        #: This side has ended it: what else came counts no more. Who leaves is heard to the end, though nothing can be
+        #: written to it any more.
+        self.over = False
         self.address = str((writer.get_extra_info("peername") or ("",))[0])
         #: The other side's verified certificate.
         self.certificate: dict[str, Any] | None = writer.get_extra_info("peercert")
@@ -140,7 +143,7 @@ class Connection:
         """Say why, and close once it is said."""
         if not self.closing:
             self.send(Goodbye(reason))
-            self.close()
+        self.close()
 
     def end(self, error: BaseException) -> None:
         """Tell why, if the other side reads, and close."""
@@ -153,11 +156,13 @@ class Connection:
 
     def close(self) -> None:
         """Close once everything is written."""
+        self.over = True
         self._outgoing.flush()
         self.writer.close()
 
     def abort(self) -> None:
         """Close now."""
+        self.over = True
         with contextlib.suppress(AttributeError):  # Python 3.11.2: its encryption is gone already
             self.writer.transport.abort()
 

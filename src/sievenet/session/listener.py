@@ -290,7 +290,7 @@ class Listener(Generic[C]):
     async def serve(self, connection: C) -> SievenetError | None:
         """Serve a connection until it ends; why, if something was wrong."""
         try:
-            while not connection.writer.transport.is_closing() and (data := await connection.reader.read(_CHUNK)):
+            while not connection.over and (data := await connection.reader.read(_CHUNK)):
                 await self._read(connection, data)
         except SievenetError as error:
             connection.end(error)
@@ -339,9 +339,9 @@ class Listener(Generic[C]):
                 raise step.end
             if step.answers and self.limits.turn is not None:
                 await connection.unread(asyncio.sleep(_PENALTY * len(step.answers)))
-            if step.greeting is not None and not connection.closing:
+            if step.greeting is not None and not connection.over:
                 await self._greet(connection, step.greeting)
-            elif connection.closing or self.limits.turn is None or not callee.more:
+            elif connection.over or self.limits.turn is None or not callee.more:
                 break
             large = callee.add(b"")
         hoarder = self._unfinished.note(connection, callee.pending, time.monotonic(), whole)
