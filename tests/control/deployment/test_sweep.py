@@ -46,6 +46,15 @@ class Side:
         return needs, told[0], told[1]
 
 
+def test_room_that_is_never_made_ends_with_an_error(monkeypatch):
+    monkeypatch.setattr(Deployment, "prepare", lambda *_: None)
+    side = Side(5, least=True, together=True)
+    side.registrations.offer(side.attach(0, 7), [1])
+    side.registrations.want(side.attach(1, 8), list(range(1 << 12, 2 << 12)))
+    with pytest.raises(RuntimeError, match="expected room"):
+        side.advance()
+
+
 @pytest.mark.parametrize("least", [False, True])
 @pytest.mark.parametrize("seed", seeds(6))
 def test_one_call_does_what_many_do(seed, least):

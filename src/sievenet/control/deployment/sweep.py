@@ -55,7 +55,7 @@ def sweep(
     are told.
     """
     places, numbers = changes[0].columns
-    while True:
+    for _ in range(2):
         board, terms = _board(tables, changes, limits)
         lacking, found, rows, masks = kernels().sweep(places, numbers, board, terms, slack(terms[_LIMITS]), least)
         if not len(lacking):
@@ -63,6 +63,8 @@ def sweep(
         for i in np.flatnonzero(lacking).tolist():
             sets = [ports for _, ports in changes[i].rows if ports is not None]
             tables[i].prepare(len(changes[i]), frozenset[int]().union(*sets))
+    else:
+        raise RuntimeError(f"expected room for a step of changes once it is made, got none in {len(lacking)} tables")
     outcomes: list[list[int]] = found[:, :6].tolist()
     return outcomes, Told(category, rows, masks, [each.sets for each in tables], found[:, 4:7])
 
