@@ -333,3 +333,31 @@ def test_a_log_that_cannot_be_written_is_told_once_and_counted(tmp_path, caplog)
     path.parent.mkdir()
     log.write(0.0, "alice", "client", "", "Subscribe")
     assert json.loads(path.read_text())["missing_before"] == 3
+
+
+def test_whether_a_name_has_a_login_is_known_without_looking_at_all_that_were_issued():
+    day, looks = datetime.timedelta(days=1), []
+
+    class Issued(tuple):
+        __slots__ = ()
+
+        def __iter__(self):
+            looks.append(True)
+            return super().__iter__()
+
+    today = NOW.date()
+    issued = Issued(
+        (
+            ("alice", 1, today - day),
+            ("alice", 2, today),
+            ("alice", 3, today + day),
+            ("bob", 4, today - day),
+            ("olga", 5, today + day),
+        )
+    )
+    keyring = Keyring(read_members(MEMBERS), (), frozenset({3, 5}), issued)
+    at = [(NOW + n * day).timestamp() for n in (-1, 0, 1)]
+    assert [keyring.has_login("alice", now) for now in at] == [True, True, False]
+    assert [keyring.has_login("bob", now) for now in at] == [True, False, False]
+    assert not any(keyring.has_login(name, now) for name in ("olga", "nobody") for now in at)
+    assert len(looks) <= 1

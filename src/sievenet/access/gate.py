@@ -39,11 +39,19 @@ class Keyring:
     #: Certificates that were made, as far as this folder knows: name, serial number, last day.
     issued: tuple[tuple[str, int, datetime.date], ...] = ()
     _by_name: dict[str, tuple[StoredToken, ...]] = field(init=False, compare=False, repr=False)
+    #: Until when a certificate of a name counts: the last day of those that were not revoked.
+    _last_days: dict[str, datetime.date] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        names = {each.name for each in self.tokens}
-        found = {name: tuple(each for each in self.tokens if each.name == name) for name in names}
-        object.__setattr__(self, "_by_name", found)
+        tokens: dict[str, tuple[StoredToken, ...]] = {}
+        for each in self.tokens:
+            tokens[each.name] = (*tokens.get(each.name, ()), each)
+        object.__setattr__(self, "_by_name", tokens)
+        days: dict[str, datetime.date] = {}
+        for name, serial, last in self.issued:
+            if serial not in self.revoked:
+                days[name] = max(last, days.get(name, last))
+        object.__setattr__(self, "_last_days", days)
 
     def token(self, text: str, now: float) -> StoredToken | None:
         """The token that this text is, if it counts."""
@@ -59,10 +67,8 @@ class Keyring:
         """Whether some token or certificate of this name counts."""
         if any(each.good(now) for each in self._by_name.get(name, ())):
             return True
-        today = datetime.datetime.fromtimestamp(now, datetime.UTC).date()
-        return any(
-            owner == name and serial not in self.revoked and today <= last for owner, serial, last in self.issued
-        )
+        last = self._last_days.get(name)
+        return last is not None and datetime.datetime.fromtimestamp(now, datetime.UTC).date() <= last
 
     def stands(self, proof: Proof, now: float) -> bool:
         """Whether what proved a name would prove it now."""
