@@ -190,5 +190,5 @@ def decoded(data: bytes) -> Any:
     """The message in these bytes, or `CodecError`."""
     try:
         return _DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CodecError(f"Expected a message between subscriber and cache: {error}") from None

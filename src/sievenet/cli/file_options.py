@@ -54,7 +54,7 @@ def reading_of(
     if pairs is not None:
         try:
             found = msgspec.json.decode(Path(pairs).read_bytes(), type=Pairs)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidInput(
                 f'Expected a mapping such as {{"list": "e", "name": "n"}}; {error}', where=pairs
             ) from None

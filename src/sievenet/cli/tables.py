@@ -165,7 +165,7 @@ def read_traffic(path: Path, plans: dict[str, tuple[bytes, int]]) -> Traffic:
 
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_File)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CodecError(f"Expected a file of `sievenet pipeline aggregate`, got {path}: {error}") from None
     known = plans.get(found.category)
     if known is None or Plan.from_json(known[0]) != Plan.from_json(found.plan.encode()):

@@ -42,7 +42,7 @@ class Aside(msgspec.Struct, frozen=True):
         names = ("client", "number", "id", "category")
         about = [f"{name} {value}" for name in names if (value := getattr(command, name, ""))]
         if isinstance(command, Register):
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
                 about.append(f"schema {msgspec.json.decode(command.schema)['name']}")
         return " ".join((type(command).__name__.lower(), *about))
 
@@ -82,6 +82,6 @@ def read_aside(path: Path) -> list[Aside]:
         try:
             each = msgspec.json.decode(line, type=_Line)
             found.append(Aside(base64.b64decode(each.record, validate=True), each.error))
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise Unavailable(f"Line {number} of {path} is not a record that was set aside: {error}") from None
     return found

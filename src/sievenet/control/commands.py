@@ -233,5 +233,5 @@ def decode_command(data: bytes) -> Command:
     """A command from its bytes; `CodecError` if they are something else."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CodecError(expected="a command", got=str(error), where="journal") from None

@@ -68,7 +68,7 @@ def load_topology(data: bytes, default: LinkSettings = PERFECT, where: str = "to
     """A topology from its JSON form."""
     try:
         file = msgspec.json.decode(data, type=_File)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(str(error), where=where) from None
     taken: dict[str, set[int]] = {}
     for entry in file.links:

@@ -260,7 +260,7 @@ def _objects(text: str, said: Reading) -> Iterator[Row | BadLine]:
     if text.lstrip().startswith("["):
         try:
             every = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidInput(f"Expected an array of JSON objects; {error}") from None
         for number, each in enumerate(every, 1):
             yield _object(number, each, said, "")
@@ -274,7 +274,7 @@ def object_row(number: int, line: str, said: Reading) -> Row | BadLine:
     """A line of JSON as a row, columns not yet renamed."""
     try:
         each = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         return BadLine(number, f"expected a JSON object, got something else: {error}", shortened(line))
     return _object(number, each, said, line)
 
