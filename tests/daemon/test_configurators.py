@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import itertools
 import os
 import random
 import signal
@@ -17,9 +19,11 @@ from sievenet.control.config import ControlConfig
 from sievenet.control.configurators import messages as m
 from sievenet.daemon import Daemon
 from sievenet.daemon.configurators import Configurators
+from sievenet.daemon.crew import keep_running
 from sievenet.errors import Rejected
 from sievenet.session.framing import frame
 from sievenet.session.link import Link
+from sievenet.testing.virtual_time import run_virtual
 from tests.fuzz import damaged, wrong
 from tests.seeds import seeds
 
@@ -152,6 +156,35 @@ def test_killed_and_paused(mode):
                 os.kill(process, 0)
 
     asyncio.run(main())
+
+
+def test_a_configurator_that_cannot_be_started_is_tried_again(monkeypatch, caplog):
+    tries = []
+
+    class Process:
+        returncode = 0
+
+        async def wait(self):
+            await asyncio.Event().wait()
+
+    async def start(*_, **__):
+        tries.append(asyncio.get_running_loop().time())
+        if len(tries) < 4:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return Process()
+
+    async def main() -> None:
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+        running = asyncio.create_task(keep_running("configurator-1", []))
+        await asyncio.sleep(60.0)
+        assert not running.done()
+        running.cancel()
+
+    run_virtual(main())
+    pauses = [b - a for a, b in itertools.pairwise(tries)]
+    assert pauses == sorted(pauses)
+    assert len(pauses) == 3
+    assert "configurator-1 cannot be started: Too many open files" in caplog.text
 
 
 def test_nobody_else_is_let_in(monkeypatch):

@@ -6,6 +6,7 @@ import gc
 
 import pytest
 
+from sievenet.errors import Unavailable
 from sievenet.session.lifetime import Closing, Starting, Tasks, ended
 
 
@@ -51,6 +52,32 @@ async def test_tasks_are_held_until_they_are_done_and_end_together():
     assert all(task.done() for task in running)
     assert len(tasks) == 0
     await tasks.close()
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), Unavailable("gone")])
+def test_an_error_that_ends_a_task_is_logged_at_once(error, caplog):
+    kept = []
+
+    async def main():
+        tasks = Tasks()
+
+        async def work():
+            raise error
+
+        kept.append(tasks.begin(work()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        [told] = caplog.records
+        assert told.name == "sievenet.session"
+        assert "work" in told.message
+        assert ("please report" in told.message) == bool(told.exc_info) == isinstance(error, ValueError)
+        assert not tasks
+        await tasks.close()
+
+    asyncio.run(main())
+    kept.clear()
+    gc.collect()
+    assert len(caplog.records) == 1, "once is enough"
 
 
 @in_loop

@@ -42,7 +42,7 @@ from sievenet.control.worker import Worker
 from sievenet.dataplane.plane import Attached, DataPlane, LinkDown, LinkUp, Redrawn, SwitchDown, SwitchUp
 from sievenet.errors import InvalidInput, Rejected, SchemaError, SievenetError, Unavailable
 from sievenet.index import Plan
-from sievenet.session.lifetime import Tasks, ended
+from sievenet.session.lifetime import Tasks
 
 __all__ = ["ControlPlane", "Member", "Placement", "Status"]
 
@@ -103,7 +103,7 @@ class ControlPlane(Consultant):
             logger.error("set aside, since it cannot be carried out: %s (%s)", each.what, each.error)
         journal.set_aside(controller.aside)
         plane._carry_out(instructions)
-        plane._listening = asyncio.ensure_future(plane._listen(notices))
+        plane._listening = plane._tasks.begin(plane._listen(notices))
         deadline = plane._loop.time() + config.recovery
         while plane._loop.time() < deadline and any(not s.idle for s in controller.spaces.values()):
             await asyncio.sleep(0.001)
@@ -130,7 +130,7 @@ class ControlPlane(Consultant):
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        await ended(*self._tasks, self._listening)
+        await self._tasks.close()
         for future in self._tickets.values():
             if not future.done():
                 future.set_exception(Unavailable("The control plane is closing"))

@@ -6,7 +6,6 @@ what that wants to say is sent.  Only processes that this daemon started are let
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import logging
 import secrets
@@ -19,6 +18,7 @@ from sievenet.daemon.crew import keep_running
 from sievenet.daemon.harvest import Harvest
 from sievenet.errors import Rejected
 from sievenet.session.connection import Connection
+from sievenet.session.lifetime import Tasks
 from sievenet.session.limits import Limits
 from sievenet.session.listener import Listener, Service
 from sievenet.session.message import Message
@@ -65,7 +65,7 @@ class Configurators(Service[_Peer]):
         self._names = [f"configurator-{i}" for i in range(1, count + 1)]
         self._secret = secrets.token_hex(32)
         self._peers: dict[str, _Peer] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks()
         self._answers = Harvest(control)
         limits = Limits(connections=4 * count + _STRANGERS, buffer=1 << 28)
         self._listener = Listener(
@@ -76,7 +76,8 @@ class Configurators(Service[_Peer]):
         """Listen, and start the processes; the control plane does their work itself until they come."""
         await self._listener.start()
         self._control.consult = self._say
-        self._tasks = [asyncio.create_task(self._keep(name), name=name) for name in self._names]
+        for name in self._names:
+            self._tasks.begin(self._keep(name), name)
 
     async def close(self) -> None:
         """End the processes."""
@@ -85,9 +86,7 @@ class Configurators(Service[_Peer]):
         for name in peers:  # nobody is silent: what is still to be worked out is so here
             self._control.configurator_gone(name)
         self._control.consult = None
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         await self._listener.close()
 
     # -- processes -------------------------------------------------------------------------

@@ -23,16 +23,22 @@ async def keep_running(name: str, words: Sequence[str], environment: Mapping[str
     now, pause = asyncio.get_running_loop().time, _SOON
     while True:
         begin = now()
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "sievenet",
-            "configurator",
-            *words,
-            env={**os.environ, **(environment or {})},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "sievenet",
+                "configurator",
+                *words,
+                env={**os.environ, **(environment or {})},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+            )
+        except OSError as error:  # too few file descriptors, or too little memory: others may need less soon
+            pause = min(_LATER, 2 * pause)
+            log.warning("%s cannot be started: %s; once more in %.1f s", name, error.strerror or error, pause)
+            await asyncio.sleep(pause)
+            continue
         try:
             code = await process.wait()
         finally:

@@ -42,7 +42,7 @@ from sievenet.daemon.tuner import Tuner
 from sievenet.errors import SievenetError
 from sievenet.network import parse_topology
 from sievenet.network.topology import Topology
-from sievenet.session.lifetime import Starting, ended
+from sievenet.session.lifetime import Starting, Tasks, ended
 from sievenet.session.limits import Limits
 from sievenet.session.listener import Listener
 from sievenet.workload.samples import load_schema
@@ -75,6 +75,7 @@ class Daemon(Starting):
         self._topology = topology
         self._journal = journal
         self._stack = contextlib.AsyncExitStack()
+        self._tasks = Tasks()
         self.plane: AnyPlane
         self.control: ControlPlane
         self.service: Service
@@ -162,7 +163,7 @@ class Daemon(Starting):
         clearance = Clearance(keeper, self.control, self.plane)
         given = (self.answers, reports, config.listen, clearance, self.tuner, config.hybrid)
         self.service = Service(self.control, self.plane, tickets, *given)
-        fitting = asyncio.create_task(self.answers.fitter.run(config.control.fit))
+        fitting = self._tasks.begin(self.answers.fitter.run(config.control.fit))
         stack.callback(fitting.cancel)
         self.lobby = Lobby(self.service, clearance)
         keeper.look()  # the files were read when this process began, which may have waited for days until it led
@@ -176,13 +177,13 @@ class Daemon(Starting):
             await self._reign.announce(self.server.url)
             self.answers.sharing = self._reign.shown
         if keeper.known:
-            watch = asyncio.create_task(self._watch(keeper, planes))
+            watch = self._tasks.begin(self._watch(keeper, planes))
             stack.callback(watch.cancel)
         if self.tuner.wanted:
-            tuning = asyncio.create_task(self.tuner.run())
+            tuning = self._tasks.begin(self.tuner.run())
             stack.push_async_callback(ended, tuning)
         self._filter_exactly()
-        ports = asyncio.create_task(PortWatch(self.plane, self.control, self.service.caches).run())
+        ports = self._tasks.begin(PortWatch(self.plane, self.control, self.service.caches).run())
         stack.callback(ports.cancel)
         events = f"port {self.plane.endpoint[1]}/udp" if self.plane.endpoint else "the switches' ports"
         log.info("listening on %s, events on %s", self.server.url, events)
@@ -202,7 +203,7 @@ class Daemon(Starting):
         self.answers.hybrid, self.answers.matchers = selector.answer, lambda: hybrid.matchers
         self._stack.push_async_callback(hybrid.close)
         for work in (hybrid.watch(), selector.run()):
-            self._stack.callback(asyncio.create_task(work).cancel)
+            self._stack.callback(self._tasks.begin(work).cancel)
 
     def _listener(self) -> Listener[Peer]:
         listen = self.config.listen

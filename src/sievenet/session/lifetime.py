@@ -11,17 +11,23 @@
 
 The event loop holds tasks by weak references only: a task that nobody else holds may vanish at any await. `Tasks` holds
 each until it is done. After `Tasks.close` none of them runs any more, except the task that called it, which cannot wait
-for itself.
+for itself. Nobody waits for what most tasks come to, so an error that ends one is logged at once: the event loop would
+tell it when the task is collected as garbage, which may be never.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterator
 from typing import Any, Self
 
+from sievenet.errors import SievenetError
+
 __all__ = ["Closing", "Starting", "Tasks", "ended"]
+
+log = logging.getLogger("sievenet.session")
 
 
 async def ended(*tasks: asyncio.Future[Any] | None) -> None:
@@ -37,6 +43,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
+        self._closing = False
 
     def __len__(self) -> int:
         return len(self._running)
@@ -51,12 +58,26 @@ class Tasks:
     def hold(self, task: asyncio.Task[Any]) -> asyncio.Task[Any]:
         """Have a task that runs already end with the others."""
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(self._done)
         return task
 
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if task.cancelled() or self._closing or (error := task.exception()) is None:
+            return
+        name = getattr(task.get_coro(), "__qualname__", task.get_name())
+        if isinstance(error, SievenetError):
+            log.error("%s has ended: %s", name, error)
+        else:
+            log.error("internal error in %s (please report)", name, exc_info=error)
+
     async def close(self) -> None:
-        """Cancel them all and wait for their end."""
-        await ended(*self)
+        """Cancel them all and wait for their end, however they end."""
+        self._closing = True
+        try:
+            await ended(*self)
+        finally:
+            self._closing = False
 
 
 class Closing(ABC):
