@@ -53,8 +53,9 @@ class _Line:
         #: What is asked for, and not looked at.
         self.ask: words.Ask | None = None
         self.running = False
-        #: The last answer, should it be lost on the way.
+        #: The last answer, should it be lost on the way; and the last order that was followed and needed none.
         self.last: m.Answer | m.Puzzled | None = None
+        self.followed = 0
 
     def begin(self, epoch: int) -> None:
         """It is this one's in another epoch: what was answered since the last is not known, so all is read again."""
@@ -64,7 +65,7 @@ class _Line:
 
     def again(self) -> None:
         """Read everything once more."""
-        self.reader = Reader(self._store, self._log)
+        self.reader, self.followed = Reader(self._store, self._log), 0
 
 
 class Delegate:
@@ -199,6 +200,8 @@ class Delegate:
 
     async def _read(self, line: _Line, ask: words.Ask) -> None:
         """Follow the log, and answer what is open."""
+        if ask.answered < line.followed:
+            line.again()  # somebody else said that an order needs no answer, and it does
         found = line.last
         try:
             async for entry in line.reader.upto(ask.upto):
@@ -206,6 +209,8 @@ class Delegate:
                 if isinstance(message, m.Wiring):
                     continue
                 open_order = isinstance(message, m.Order) and message.serial > ask.answered
+                if isinstance(message, m.Order) and not open_order:
+                    line.followed = message.serial
                 found = await self._run(timed, line.copies.follow, message, line.epoch, entry.number, open_order)
                 if self._lines.get(line.number) is not line:
                     break

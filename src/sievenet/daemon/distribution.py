@@ -186,6 +186,9 @@ class Distribution:
         except SievenetError as error:
             log.error("the store does not take what configurators are to know: %s", error)
             return False
+        except Exception:
+            log.exception("internal error while configurators are told (please report)")
+            return False
         return True
 
     def _give_up(self, name: str, message: Message) -> None:

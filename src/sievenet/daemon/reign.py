@@ -191,9 +191,11 @@ async def _key(store: Store) -> bytes:
     """The key that all daemons of a fabric make tickets with: the first one makes it."""
     while True:
         entry = await store.get("key")
-        if entry is not None:
+        if entry is not None and len(entry.data) == _KEY:
             return entry.data
+        if entry is not None:  # it was removed, which leaves nothing in it: anybody could make tickets with that
+            log.warning("the key in the store has %d bytes: there is a new one, and clients join anew", len(entry.data))
         try:
-            await store.put("key", secrets.token_bytes(_KEY), 0)
+            await store.put("key", secrets.token_bytes(_KEY), 0 if entry is None else entry.number)
         except Fenced:
             await asyncio.sleep(0)

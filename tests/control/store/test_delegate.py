@@ -70,8 +70,8 @@ class Fabric:
         self.wiring = wiring.at
         return writer.at
 
-    async def ask(self, term: int, partition: int, upto: int, **rest) -> None:
-        ask = words.Ask(term, partition, 1, upto, self.wiring, 0, **rest)
+    async def ask(self, term: int, partition: int, upto: int, answered: int = 0, **rest) -> None:
+        ask = words.Ask(term, partition, 1, upto, self.wiring, answered, **rest)
         await self.leader.say("ask.it", words.encode(ask))
         await asyncio.sleep(1.0)
 
@@ -155,6 +155,19 @@ def test_questions_about_partitions_of_nobody_are_forgotten():
             await fabric.ask(1, 5, upto)
             assert len(fabric.delegate) == 1
             assert len(fabric.heard) == 1
+
+    run_virtual(main())
+
+
+def test_an_order_is_answered_though_somebody_else_said_that_it_needs_no_answer():
+    async def main() -> None:
+        async with Fabric() as fabric:
+            upto = await fabric.give(1, words.encode(LOAD), words.encode(ORDER))
+            await fabric.ask(1, 5, upto, answered=1 << 40)
+            assert not fabric.heard
+            for _ in range(2):
+                await fabric.ask(1, 5, upto)
+            assert [answer.serial for _, answer in fabric.heard] == [1, 1]
 
     run_virtual(main())
 

@@ -95,6 +95,35 @@ def test_configurators_forget_partitions_of_plans_that_are_gone():
     run_virtual(main())
 
 
+def test_a_store_that_fails_in_a_way_of_its_own_keeps_nobody_waiting(caplog):
+    async def main() -> None:
+        world = StoredWorld(Line.build(link=DELAY), 1, msgspec.structs.replace(CONFIG, mode="sna", partitions=4))
+        world.shelf.lost = 0.0
+        await world.open(SCHEMA)
+        await world.hire()
+        client, other = await world.join(), await world.join()
+        await world.advertise(client, Subscription([Filter(SCHEMA, {})]))
+        append = world.reign.store.append
+
+        async def failing(log, *arguments, **options):
+            if log.startswith("partition."):
+                raise ValueError("a reply that is no JSON")
+            return await append(log, *arguments, **options)
+
+        world.reign.store.append = failing
+        begin = asyncio.get_running_loop().time()
+        for _ in range(4):
+            await world.subscribe(other, world.content())
+        assert asyncio.get_running_loop().time() - begin < world.config.patience
+        await world.settle()
+        world.check_tables()
+        await world.check_deliveries()
+        await world.close()
+
+    run_virtual(main())
+    assert "internal error while configurators are told" in caplog.text
+
+
 @pytest.mark.parametrize("seed", seeds(4))
 def test_words_of_strangers_change_nothing(seed, caplog):
     """Whoever reaches the store says anything: sound words, then wrong ones, in others' names and in invented ones."""

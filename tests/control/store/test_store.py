@@ -19,6 +19,7 @@ from sievenet.control.store.journal import StoreJournal
 from sievenet.control.store.leadership import Leadership, read_leader
 from sievenet.control.store.memory import MemoryStore, Shelf
 from sievenet.control.store.nats import NatsStore
+from sievenet.daemon import reign
 from sievenet.errors import CodecError, InvalidInput, Rejected, Unavailable
 from sievenet.testing.nats_server import nats_server
 from sievenet.testing.store_contract import CHECKS
@@ -301,6 +302,34 @@ def test_a_lease_is_renewed_again_after_an_error_that_should_not_be(caplog):
 
     run_virtual(main())
     assert "internal error while the lease is renewed" in caplog.text
+
+
+def test_an_error_that_should_not_be_keeps_nobody_waiting_for_the_journal(caplog):
+    async def main() -> None:
+        store = MemoryStore(Shelf())
+        journal = await StoreJournal.open(store, 1)
+        append, store.append = store.append, None
+        with pytest.raises(Unavailable, match="The journal could not be written"):
+            await journal.append([b"a"])
+        store.append = append
+        await journal.append([b"b"])
+
+    run_virtual(main())
+    assert "internal error while the journal is written" in caplog.text
+
+
+@pytest.mark.parametrize("held", [None, b"", b"short", bytes(32)])
+def test_a_key_that_was_removed_is_made_anew(held):
+    async def main() -> None:
+        store = MemoryStore(Shelf())
+        if held is not None:
+            await store.put("key", held, 0)
+        key = await reign._key(store)
+        assert len(key) == 32
+        assert (key == held) == (held == bytes(32))
+        assert await reign._key(store) == key
+
+    run_virtual(main())
 
 
 class Refusing:

@@ -25,7 +25,7 @@ import msgspec
 from sievenet.control.aside import Aside
 from sievenet.control.store.logs import Writer, read_all
 from sievenet.control.store.store import UNREADABLE, Store
-from sievenet.errors import CodecError, Fenced, SievenetError
+from sievenet.errors import CodecError, Fenced, SievenetError, Unavailable
 
 __all__ = ["StoreJournal"]
 
@@ -123,6 +123,11 @@ class StoreJournal:
                 if self.on_fenced is not None:
                     self.on_fenced(error)
                 raise
+            except SievenetError:
+                raise
+            except Exception as error:  # whoever waits for it shall not wait for ever
+                log.exception("internal error while the journal is written (please report)")
+                raise Unavailable(f"The journal could not be written: {error!r}") from error
 
     async def _replace(self, data: bytes) -> None:
         self._snapshots += 1
