@@ -8,6 +8,10 @@ failures are run once more, one after the other, without anything beside them an
 seed or a table causes, as all simulations and properties have in CI, comes again. What passes now is named, as
 unsteady: it is something to look into, not something to forget.
 
+What passing alone does not excuse ends the run with another status, and is not run again (tests/conftest.py): a crash;
+an error behind a test, which may be of a fixture that others share; what another test left behind, as an error that
+nobody caught.
+
 It ends as the first run did, unless everything that failed passes now.
 """
 

@@ -233,11 +233,41 @@ def pytest_runtest_teardown() -> None:
         _keep_what_is_there()
 
 
+#: What a run ends with in which something failed that passing alone would not excuse (see tests/again.py).
+GRAVE = 70
+#: How pytest tells of what some test before left behind: it fails whichever test runs when that is found.
+_LEFT_BEHIND = ("PytestUnraisableExceptionWarning", "PytestUnhandledThreadExceptionWarning")
+_grave: list[str] = []
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A crash: compiled code is given bare addresses, so whatever ran when it showed says nothing by passing alone."""
+    if error:
+        _grave.append(f"{node.gateway.id} crashed")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """What ends behind a test may be a fixture of others too; and what another left is not this test's."""
+    if report.failed and (report.when == "teardown" or any(each in report.longreprtext for each in _LEFT_BEHIND)):
+        _grave.append(f"{report.nodeid} ({report.when})")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell crashes and the like from tests that failed."""
+    if _grave and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        session.exitstatus = GRAVE
+
+
 _BEGUN = time.time()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What tests compiled: with coverage that takes several times as long as before the tests, in tests/kernels.py."""
+    """What no later run alone excuses; and what tests compiled, which takes longer there than in tests/kernels.py."""
+    if _grave:
+        terminalreporter.section("not to be forgiven", "=")
+        terminalreporter.write_line(", ".join(_grave))
     folder = places(os.environ.get("NUMBA_CACHE_DIR", ""), Path(sievenet.__file__).resolve().parent)[0]
     found = [path for path in folder.glob("*.nbc") if path.stat().st_mtime > _BEGUN]
     if found:

@@ -1,8 +1,10 @@
 """What failed is run once more, alone: an accident is named and forgiven, a fault is not, nor are many failures."""
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +32,10 @@ SETTINGS = """
 [tool.pytest.ini_options]
 pythonpath = ["."]
 addopts = "--strict-markers"
+filterwarnings = [
+    "error::pytest.PytestUnraisableExceptionWarning",
+    "error::pytest.PytestUnhandledThreadExceptionWarning",
+]
 
 [tool.coverage.report]
 fail_under = {least}
@@ -37,20 +43,26 @@ fail_under = {least}
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Run tests with so many accidents and faults; what it ends with, and what `again` makes of it."""
+def start(tmp_path, monkeypatch):
+    """Run tests; what that ends with, and what `again` makes of it."""
     for name in [name for name in os.environ if name.startswith(("COV", "PYTEST"))]:
         monkeypatch.delenv(name)
 
-    def run(accidents, faults, least=0, processes=0):
-        (tmp_path / "test_it.py").write_text(SOURCE.format(accidents=accidents, faults=faults))
+    def start(source, least=0, processes=0):
+        (tmp_path / "test_it.py").write_text(source)
         (tmp_path / "pyproject.toml").write_text(SETTINGS.format(least=least))
         (tmp_path / "module.py").write_text("def never():\n    return 1\n")
         first = [sys.executable, "-m", "pytest", "-q", f"-n{processes}", "--cov=module"]
         status = subprocess.run(first, cwd=tmp_path, check=False, capture_output=True).returncode
         return status, again.again(tmp_path, status)
 
-    return run
+    return start
+
+
+@pytest.fixture
+def run(start):
+    """Run tests with so many accidents and faults."""
+    return lambda accidents, faults, **how: start(SOURCE.format(accidents=accidents, faults=faults), **how)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +77,77 @@ def test_what_passes_alone_is_named(run, capfd):
     assert run(1, 0, processes=2) == (1, 0)
     named = "UNSTEADY, failed beside other tests and passed alone: test_it.py::test_accident[0]"
     assert named in capfd.readouterr().out
+
+
+#: What goes wrong in a first run only, and no second run may excuse; and in how many processes.
+WORSE = {
+    "a crash": (
+        2,
+        """
+def test_it():
+    if once(): os.kill(os.getpid(), signal.SIGSEGV)
+def test_other(): pass
+""",
+    ),
+    "an error behind a test": (
+        0,
+        """
+@pytest.fixture(scope="module")
+def shared():
+    yield
+    assert not once()
+def test_it(shared): pass
+def test_other(): pass
+""",
+    ),
+    "what another test left": (
+        0,
+        """
+class Left:
+    def __del__(self):
+        if once(): raise ValueError("left behind")
+class Ring: pass
+def test_it():
+    ring = Ring()
+    ring.ring, ring.left = ring, Left()
+def test_other():
+    gc.collect()
+""",
+    ),
+    "an error in a thread of another test": (
+        0,
+        """
+go = threading.Event()
+def wrong():
+    go.wait(60)
+    if once(): raise ValueError("left behind")
+thread = threading.Thread(target=wrong)
+def test_it():
+    thread.start()
+def test_other():
+    go.set()
+    if thread.ident: thread.join()
+""",
+    ),
+}
+BEGIN = """
+import gc, module, os, pathlib, pytest, signal, threading
+
+def once():
+    seen = pathlib.Path("seen")
+    if seen.exists(): return False
+    seen.touch()
+    return True
+"""
+
+
+@pytest.mark.parametrize("what", list(WORSE))
+def test_what_passing_alone_does_not_excuse_is_not_forgiven(start, tmp_path, what):
+    processes, source = WORSE[what]
+    shutil.copy(Path(__file__).parent / "conftest.py", tmp_path)
+    status, ends = start(BEGIN + source, processes=processes)
+    assert again.failed(tmp_path), "something failed"
+    assert status == ends != 0
 
 
 def test_too_few_lines_covered_is_not_forgiven(run):
