@@ -224,3 +224,35 @@ def test_nobody_stops_the_choice_by_what_it_reports():
     for wrong in (float("nan"), float("inf"), -1.0):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert([1, wrong], Way)
+
+
+def test_while_the_bound_is_exceeded_nothing_more_is_diverted():
+    where, present = Counter({"s1": 1}), frozenset({("s1", Dz(0, 2))})
+    observations = seen(range(0, 256, 4))
+
+    def found(seconds):
+        """After many intervals with 1 and 5 ms, so that half of it may be diverted, and one with this mean."""
+        selector = Selector(None, None, None, HybridConfig(latency_bound=0.003))
+        selector._network._past, selector._network._weight = 0.001, 1e9
+        selector._matcher._past, selector._matcher._weight = 0.005, 1e9
+        selector._network.add(1000, 1000 * seconds)
+        assert selector._limit(100.0) == pytest.approx(50.0, rel=0.01)
+        pairs, choice, _, deliveries, _ = selector._chosen(observations, path, where, present, [])
+        return pairs, choice.penalty / deliveries
+
+    assert found(0.0031) == (present, 0.25)
+    assert found(0.0029)[1] > 0.4
+
+
+@pytest.mark.parametrize(("more", "worth"), [(0.2, False), (0.9, False), (1.1, True), (5.0, True)])
+def test_a_change_that_saves_less_than_a_hundredth_of_all_is_not_made(more, worth):
+    """What it saves more, in hundredths; what there is saves one, so that by the hysteresis each would do."""
+    # The first two cross three links and hosts from the matcher's switch on; the rest crosses two, without a matcher.
+    there = Observation("pub", "s1", 0, "s3", 1.0, 1 / 3)
+    other = Observation("pub", "s1", 3 << 14, "s3", 1.0, more / 3)
+    rest = Observation("far", "s2", 2 << 14, "s3", 1.0, (100 - 1 - more) / 2)
+    present = {("s1", Dz(0, 2))}
+    found, choice, removable, _ = chosen([there, other, rest], {"s1": 1}, present, latency_bound=1e9)
+    assert removable == pytest.approx(100.0)
+    assert choice.benefit == pytest.approx(1.0 + worth * more)
+    assert (found != present) == worth
