@@ -1,10 +1,13 @@
 """Packets in bulk through a matcher: the kernels against what is done packet by packet."""
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sievenet.client import audience as audiences
 from sievenet.client.audience import Audience, homed, place_of, side_of
 from sievenet.client.directed import TOGETHER, several
 from sievenet.client.parcel import Targets, parcels
@@ -208,3 +211,86 @@ def test_a_key_says_where_a_subscription_belongs():
     for number, place in ((1 << 30, 0), (0, 1 << 20), (-1, 0)):
         with pytest.raises(InvalidInput):
             homed(number, place, 0)
+
+
+class Floods:
+    """Groups of events for an audience that is new, all of which its one recipient is to get if somebody wants them."""
+
+    def __init__(self):
+        self.load, self.sent = Ticks(seed=3), 0
+        self.matcher = Matcher(self.load.schema)
+        self.audience = Audience(self.load.schema, self.matcher, DuplicateWindow())
+        self.filters = iter(self.load.subscriptions(2_000).filters())
+
+    def add(self, count):
+        some = [next(self.filters) for _ in range(count)]
+        first = len(self.matcher)
+        self.matcher.add_many([homed(first + i, 0, 0) for i in range(count)], some)
+
+    def come(self, count=30):
+        """Rows that come, and those that the matcher says are wanted."""
+        batch = self.load.events(count)
+        numbers = np.arange(self.sent, self.sent + count)
+        self.sent += count
+        rows = packets(np.random.default_rng(1), self.load.schema, batch, [(1, 1)] * count, numbers)
+        found = self.audience.targets(rows, {}, np.array([3], np.uint32)).rows.tolist()
+        assert found == [i for i, event in enumerate(batch) if self.matcher.match(event)]
+
+
+def test_a_flood_for_which_there_are_no_places_does_not_harm_the_next(monkeypatch):
+    floods, whole = Floods(), audiences.placed
+    for count in (0, 600):
+        floods.add(400)  # other arrays than before, if there were any
+        floods.matcher.compact()
+
+        def fails(*arrays):
+            monkeypatch.setattr(audiences, "placed", whole)
+            raise MemoryError
+
+        monkeypatch.setattr(audiences, "placed", fails)
+        with pytest.raises(MemoryError):
+            floods.come()
+        floods.come()
+        assert floods.audience._level is not None
+        floods.come(30 + count)
+
+
+def test_a_level_that_is_replaced_is_not_kept():
+    floods = Floods()
+    floods.add(400)
+    floods.matcher.compact()
+    floods.come()
+    words = weakref.ref(floods.matcher._levels[1].words)
+    floods.add(5)  # beside the level: it takes more than one step
+    floods.come()
+    floods.matcher.compact()
+    assert words() is None
+    floods.come()
+
+
+def test_places_are_made_once_while_nothing_changes(monkeypatch):
+    floods, made, whole = Floods(), [], audiences.placed
+    monkeypatch.setattr(audiences, "placed", lambda *arrays: made.append(0) or whole(*arrays))
+    floods.add(20)  # no level yet
+    for _ in range(3):
+        floods.come()
+    assert len(made) == 1
+    floods.matcher.compact()
+    for _ in range(3):
+        floods.come()
+    assert len(made) == 2
+
+
+def test_room_that_was_not_had_is_not_counted_on():
+    floods = Floods()
+    floods.add(400)
+    floods.matcher.compact()
+    floods.come()
+    decoder, floods.audience._decoder = floods.audience._decoder, None
+    with pytest.raises(AttributeError):  # as if memory were short
+        floods.come(5_000)
+    floods.audience._decoder = decoder
+    floods.come(5_000)
+    assert len(floods.audience._last) == 1
+    assert all(len(each) >= 5_000 for each in floods.audience._seen)
+    assert len(floods.audience._read[-1]) >= 5_000

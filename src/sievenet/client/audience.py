@@ -19,6 +19,7 @@ each match:
 from __future__ import annotations
 
 import struct
+from operator import is_
 from typing import Any, Final
 
 import numpy as np
@@ -236,9 +237,11 @@ class Audience:
         if total > self._room or len(numbers) > self._recipients:
             self._fit(max(self._room, 1 << (total - 1).bit_length()), len(numbers))
         window, level = self._window, self._matcher.sole(total)
-        if level is not None and level is not self._level:
-            self._level = level
+        if level is None:
+            self._level = None  # or it would stay in memory beside those that have come instead
+        elif self._level is None or not all(map(is_, level, self._level)):  # the same arrays may be in another tuple
             self._places = placed((*self._read, *level, self._last, *self._pairs), _KINDS)
+            self._level = level  # not before there are places for it
         start = old = sound = unwanted = 0
         count = -1
         which, to = self._pairs
@@ -263,8 +266,8 @@ class Audience:
 
     def _fit(self, packets: int, recipients: int) -> None:
         """Make room for so many."""
-        self._room, self._recipients = packets, recipients
         self._level = None
+        self._room = self._recipients = 0  # until there is
         #: What is known of packets: whether looked at, whether new, and their sides.
         self._seen = np.empty(packets, np.uint8), np.empty(packets, np.uint8), np.empty(packets, np.int32)
         #: All that `reach` reads with: that, how events are read, the events as keys, and their rows.
@@ -273,3 +276,4 @@ class Audience:
         self._last = np.empty(recipients, np.int64)
         #: Rows and places of recipients.
         self._pairs = np.empty(_EACH * packets, np.int64), np.empty(_EACH * packets, np.int64)
+        self._room, self._recipients = packets, recipients

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from numba import types
 from numba.np.numpy_support import carray
 
+from sievenet.errors import InvalidInput
 from sievenet.jit.decorators import inlined, intrinsic
 
 __all__ = ["grid", "line", "placed", "pointer"]
@@ -42,7 +43,12 @@ def grid(places: Any, row: int, kind: Any) -> Any:
 
 
 def placed(arrays: Sequence[Any], kinds: Sequence[str]) -> npt.NDArray[np.int64]:
-    """The places of arrays of one or two dimensions; ``kinds`` are what compiled code takes them for."""
-    assert [each.dtype.str for each in arrays] == list(kinds)
-    assert all(each.flags.c_contiguous for each in arrays)
+    """The places of arrays of one or two dimensions; ``kinds`` are what compiled code takes them for.
+
+    That is all that compiled code knows of them: what is something else would be read as if it were not.
+    """
+    if (found := [each.dtype.str for each in arrays]) != list(kinds):
+        raise InvalidInput(expected=f"arrays of {' '.join(kinds)}", got=" ".join(found), where="places")
+    if not all(each.flags.c_contiguous for each in arrays):
+        raise InvalidInput(expected="arrays without gaps", got="one with gaps", where="places")
     return np.array([(each.__array_interface__["data"][0], *each.shape, 0)[:3] for each in arrays], np.int64)
