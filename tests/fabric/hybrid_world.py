@@ -28,6 +28,8 @@ HOSTS = ("h1", "h2", "h3", "h4")
 #: Events of each publisher, and of all: numbers of events are written as `y`, in the lower half of its range, so that
 #: the subspaces here, of three bits at most, are told apart by the first bit of `x` alone.
 EACH, SPAN = 1 << 16, 1 << 21
+#: Seconds that an event is under way at most: what is older when a subscription begins is not for it.
+OLD = 1.0
 
 
 class World:
@@ -42,6 +44,8 @@ class World:
         self.subscriptions = {}
         self.counts, self.sent = {}, {}
         self.made = 0
+        #: When each event was published, and each subscription made.
+        self.published, self.begun = {}, {}
 
     async def add_publisher(self):
         name = f"p{len(self.publishers)}"
@@ -61,9 +65,11 @@ class World:
         lo = self.rng.randrange(1000)
         hi = min(1023, lo + self.rng.randrange(200))
         got, self.made = [], self.made + 1
+        number = self.made
+        self.begun[number] = asyncio.get_running_loop().time()
         feed = await self.nodes[name].subscribe(f"reading: x in [{lo}, {hi}]", lambda e, got=got: got.append(e["y"]))
         since = {p: len(s) for p, s in self.sent.items()}
-        self.subscriptions[self.made] = [lo, hi, since, None, got, feed]
+        self.subscriptions[number] = [lo, hi, since, None, got, feed]
 
     async def drop_subscription(self):
         live = [key for key, each in self.subscriptions.items() if each[3] is None]
@@ -130,6 +136,7 @@ class World:
         first = list(self.sent).index(name) * EACH + len(self.sent[name])
         events = [reading(self.rng.randrange(1024), y=(first + i) / SPAN) for i in range(count)]
         self.sent[name] += [(e["x"], e["y"]) for e in events]
+        self.published |= dict.fromkeys((e["y"] for e in events), asyncio.get_running_loop().time())
         await node.publish_many(events)
 
     async def visit(self):
@@ -142,6 +149,26 @@ class World:
         await self._publish(name, node, self.rng.randrange(1, 200))
         both = (node.close(), self.crash()) if self.rng.random() < 0.5 else (node.close(),)
         await asyncio.gather(*both)
+
+    async def newcomers(self):
+        """A matcher dies, a publisher takes its time to do what it is told, and others come in that moment."""
+        name = self.rng.choice(sorted(self.publishers))
+        publisher, turn, slowly = self.publishers[name]._publisher, asyncio.Lock(), self.rng.random() * 0.7
+        obey = publisher._obey
+
+        async def late(*word):
+            async with turn:  # one after the other, as ever
+                await asyncio.sleep(slowly)
+            await obey(*word)
+
+        async def comes():
+            await self.add_publisher()
+            name = max(self.publishers, key=lambda each: int(each[1:]))
+            await self._publish(name, self.publishers[name], self.rng.randrange(1, 100))
+
+        publisher._obey = late
+        await asyncio.gather(self.crash(), self.add_subscription(), comes(), self.add_subscription())
+        slowly = 0.0
 
     def disorder(self, got):
         """Events that came after newer ones of their publisher and subspace."""
@@ -182,6 +209,8 @@ class World:
             assert len(got) == len(set(got)), f"subscription {key} after {trail}: duplicates"
             late = self.disorder(got) if self.ordered else []
             assert not late, f"subscription {key} after {trail}: {late[:5]} came late"
+            old = [y for y in got if self.published[y] < self.begun[key] - OLD]
+            assert not old, f"subscription {key} after {trail}: {len(old)} are from before it, such as {old[:3]}"
             missing = wanted - set(got)
             assert not missing, (
                 f"subscription {key} after {trail}: {len(missing)} of {len(wanted)} are missing, such as "
@@ -212,6 +241,7 @@ async def anything(daemon, seed, steps=16, ordered=True):
     actions = [world.divert] * 6 + [world.release] * 2 + [world.add_subscription] * 3
     actions += [world.drop_subscription, world.add_publisher, world.add_node, world.add_matcher, world.crash]
     actions += [world.change_plan, world.visit, world.visit, world.reselect, world.reselect]
+    actions += [world.newcomers, world.newcomers]
     trail = []
     for _ in range(steps):
         action = rng.choice(actions)

@@ -667,3 +667,143 @@ def test_a_publisher_that_comes_while_a_matcher_is_given_up_keeps_what_it_sends(
                 await eventually(lambda: not newcomer._publisher.retention, timeout=10.0)
 
     run(main())
+
+
+class Held:
+    """What a publisher is told by the daemon it does only when it is let go."""
+
+    def __init__(self, node):
+        self.free, obey = asyncio.Event(), node._publisher._obey
+
+        async def later(*word):
+            await self.free.wait()
+            await obey(*word)
+
+        node._publisher._obey = later
+
+
+async def a_while(task):
+    """Until something is done or, if it waits for something, a moment."""
+    await asyncio.wait({task}, timeout=0.3)
+
+
+def test_a_subscriber_that_comes_while_a_matcher_is_given_up_gets_nothing_from_before():
+    async def main():
+        async with scene() as it, sievenet.connect(it.daemon.url, name="young", host="h3") as young:
+            got = []
+            await it.divert()
+            await it.publish(100)
+            await eventually(lambda: len(it.got) == 100)
+            held = Held(it.pub)
+            dies(it.matcher)
+            await eventually(lambda: it.hybrid.failures == 1)
+            comes = asyncio.create_task(young.subscribe("reading: any", lambda e: got.append(e["x"])))
+            await a_while(comes)
+            held.free.set()
+            await comes
+            await it.publish(100, 110)
+            await eventually(lambda: len(it.got) == 110 and got[-1:] == [109])
+            assert got == list(range(100, 110))
+
+    run(main())
+
+
+def test_a_subscription_under_way_when_a_matcher_is_given_up_gets_nothing_from_before():
+    """It stands in the switches already."""
+
+    async def main():
+        async with scene() as it, sievenet.connect(it.daemon.url, name="young", host="h3") as young:
+            got, subscribe, subscribed = [], it.daemon.control.subscribe, it.hybrid.subscribed
+            await it.divert()
+            await it.publish(100)
+            await eventually(lambda: len(it.got) == 100)
+            held, stands = Held(it.pub), asyncio.Event()
+
+            async def first(*words):
+                await subscribe(*words)
+                dies(it.matcher)
+                await eventually(lambda: it.hybrid.failures == 1)
+
+            async def then(*words):
+                stands.set()
+                return await subscribed(*words)
+
+            it.daemon.control.subscribe, it.hybrid.subscribed = first, then
+            comes = asyncio.create_task(young.subscribe("reading: any", lambda e: got.append(e["x"])))
+            await stands.wait()
+            await a_while(comes)
+            held.free.set()
+            await comes
+            await it.publish(100, 110)
+            await eventually(lambda: len(it.got) == 110 and got[-1:] == [109])
+            assert got == list(range(100, 110))
+
+    run(main())
+
+
+def test_a_publisher_that_cannot_keep_what_it_sends_waits_while_a_matcher_is_given_up():
+    async def main():
+        async with scene() as it, sievenet.connect(it.daemon.url, name="newcomer", host="h1") as newcomer:
+            await newcomer.schema(SCHEMA)
+            await it.divert()
+            custody, paused = it.hybrid._custody, asyncio.Event()
+            say, pause = custody._say, custody.pause
+
+            async def deaf(number, client, *rest, **more):
+                if client == "newcomer" and not paused.is_set():
+                    raise Unavailable("it does not answer")
+                return await say(number, client, *rest, **more)
+
+            async def late(number):
+                await paused.wait()
+                await pause(number)
+
+            async def publishes():
+                await newcomer.advertise(SCHEMA)
+                await newcomer.publish_many([reading(x) for x in range(20)])
+
+            custody._say, custody.pause = deaf, late
+            dies(it.matcher)
+            await eventually(lambda: it.hybrid.failures == 1)
+            comes = asyncio.create_task(publishes())
+            await a_while(comes)
+            paused.set()
+            await comes
+            await eventually(lambda: it.got == list(range(20)))
+
+    run(main())
+
+
+def test_publishers_keep_what_they_sent_from_the_moment_on_in_which_diversions_end_by_themselves():
+    async def main():
+        async with scene() as it:
+            await it.divert()
+            it.daemon.control._controller.fleet.diversions.end([it.number])
+            it.hybrid._renew()
+            assert it.number in it.hybrid._custody
+            await eventually(lambda: not it.hybrid._custody.mends(it.number))
+            it.hybrid._renew()
+            assert it.number not in it.hybrid._custody
+
+    run(main())
+
+
+def test_a_plan_changes_when_what_a_matcher_lost_has_been_sent_again():
+    """What publishers kept is addressed by the plan before."""
+
+    async def main():
+        async with scene("x < 100") as it:
+            await it.divert()
+            it.matcher.node._take = lambda packets: None
+            await it.publish(100)
+            held = Held(it.pub)
+            dies(it.matcher)
+            await eventually(lambda: it.hybrid.failures == 1)
+            change = asyncio.create_task(it.daemon.control.apply_plan("reading", Plan.regular(SCHEMA, 8, ("ok", "kind", "y", "x"))))
+            await asyncio.wait({change}, timeout=1.5)
+            held.free.set()
+            await change
+            await eventually(lambda: len(it.got) >= 100)
+            assert it.got == list(range(100))
+
+    run(main())

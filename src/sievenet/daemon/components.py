@@ -94,10 +94,13 @@ class Components:
         await self.hybrid.unsubscribed(client, id)
 
     async def before(self, client: str, message: Message) -> dict[str, str] | None:
-        """What has to be done before a request: who publishes no more waits until matchers have passed on what it sent.
+        """What has to be done before a request; returns what the client is told in the end.
 
-        Returns what the client is told in the end.
+        Who publishes no more waits until matchers have passed on what it sent. Who subscribes waits while events are
+        sent again that a matcher lost: they are older than the subscription.
         """
+        if isinstance(message, p.Subscribe):
+            await self.hybrid.settled(message.category)
         if not isinstance(message, p.Unadvertise | p.Leave):
             return None
         if not (trouble := await self.hybrid.departure.passed(client)):

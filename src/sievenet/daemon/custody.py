@@ -11,9 +11,10 @@ before one of these words is forgotten when every matcher has passed on what it 
       │ ── Retain(9, forget=5) ───────────▶ │
 
 When a matcher dies publishers *pause*, and send what they kept *again* when the network has changed. Meanwhile they are
-not told to stop keeping, whoever else has no more use for it. A publisher that is not there just then is owed that word
-until it is back. A daemon that starts does not know which matchers its predecessor diverted to, nor which of them have
-died since; the flows to them are gone. So it owes that word to every publisher that it inherits.
+not told to stop keeping or to forget, whoever else has no more use for it. A publisher is owed that word until it has
+obeyed it: one that is not there until it is back, and one that is slow until it answers a later word. A daemon that
+starts does not know which matchers its predecessor diverted to, nor which of them have died since; the flows to them
+are gone. So it owes that word to every publisher that it inherits.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from sievenet.control import protocol as p
-from sievenet.daemon.orders import Orders, Unable
+from sievenet.daemon.orders import Absent, Orders, Unable
 from sievenet.errors import SievenetError
 from sievenet.session.lifetime import Tasks
 
@@ -36,8 +37,10 @@ log = logging.getLogger("sievenet.daemon")
 
 #: Seconds that a client or matcher has to do what it is told.
 PATIENCE: Final = 2.0
-#: Seconds that publishers have to pause.
+#: Seconds that publishers have to pause, and to say what comes next.
 PAUSE: Final = 0.5
+#: Seconds that newcomers wait at most until a failure is mended.
+LONGEST: Final = 10.0
 
 
 class Custody:
@@ -47,19 +50,21 @@ class Custody:
         self._orders, self._publishing = orders, publishing
         #: By category and publisher: the words that it has answered, and when.
         self._kept: dict[int, dict[str, deque[tuple[int, float]]]] = {}
-        #: Questions for marks that have not begun, and whose turn it is.
+        #: Questions for marks that have not begun, the last ones, and whose turn it is.
         self._rounds: dict[int, asyncio.Task[dict[str, tuple[int, int]]]] = {}
+        self._asking: dict[int, asyncio.Task[dict[str, tuple[int, int]]]] = {}
         self._turns: dict[int, asyncio.Lock] = {}
         self._tasks = Tasks()
-        #: Failures of each category that are being mended.
+        #: Failures of each category that are being mended, and what says that they are.
         self._mending: Counter[int] = Counter()
-        #: Publishers that have yet to hear that they are to send again, by category.
-        self._owed: dict[int, set[str]] = {}
+        self._mended: dict[int, asyncio.Event] = {}
+        #: Publishers that have yet to send again, by category; with the word that says so, 0 if they have not heard it.
+        self._owed: dict[int, dict[str, int]] = {}
 
     def inherit(self, numbers: Iterable[int]) -> None:
         """In these categories there are publishers that may have kept something for a daemon that is no more."""
         for number in numbers:
-            self._owed[number] = set(self._publishing(number))
+            self._owed[number] = dict.fromkeys(self._publishing(number), 0)
 
     def __iter__(self) -> Iterator[int]:
         return iter(sorted(self._kept))
@@ -71,6 +76,9 @@ class Custody:
 
     async def _say(self, number: int, client: str, forget: int = 0, timeout: float = PATIENCE) -> p.Did:
         did = await self._orders.ask(client, lambda n: p.Retain(n, number, forget=forget), timeout)
+        owed = self._owed.get(number, {})
+        if 0 < owed.get(client, 0) < did.serial:
+            del owed[client]  # words are obeyed one after the other
         if number in self._kept:
             words = self._kept[number].setdefault(client, deque())
             words.append((did.serial, asyncio.get_running_loop().time()))
@@ -79,33 +87,34 @@ class Custody:
     async def marks(self, number: int) -> dict[str, tuple[int, int]]:
         """Incarnation and next number of each publisher, not before now; without those that do not answer at once.
 
+        While something is mended they may take longer: what is sent again is not for whoever asks.
+
         One round of questions at a time: whoever asks while one is under way shares the next.
         """
         if number not in self._rounds:
-            self._rounds[number] = self._tasks.begin(self._round(number))
+            self._rounds[number] = self._asking[number] = self._tasks.begin(self._round(number))
         return await asyncio.shield(self._rounds[number])
 
     async def _round(self, number: int) -> dict[str, tuple[int, int]]:
         async with self._turns.setdefault(number, asyncio.Lock()):
             del self._rounds[number]  # it begins: what is answered now may be too old for the next who asks
             clients = self._publishing(number) if number in self._kept else []
-            asked = (self._say(number, each, timeout=PAUSE) for each in clients)
+            patience = PATIENCE if self.mends(number) else PAUSE
+            asked = (self._say(number, each, timeout=patience) for each in clients)
             answers = zip(clients, await asyncio.gather(*asked, return_exceptions=True), strict=True)
             return {name: (did.incarnation, did.number) for name, did in answers if isinstance(did, p.Did)}
 
     async def renew(self, number: int, passed: float) -> None:
         """Matchers have passed on all that was sent until then: tell publishers what they may forget."""
         told, kept = [], self._kept.get(number)
-        if kept is None:
-            return  # nobody has to keep anything since a moment ago
+        if kept is None or self.mends(number):
+            return  # nobody has to keep anything since a moment ago; or it is not known what a matcher took along
         for client in self._publishing(number):
             words, forget = kept.get(client, deque()), 0
-            while words and words[0][1] <= passed:
+            while words and words[0][1] <= passed and client not in self._owed.get(number, ()):
                 forget = words.popleft()[0]
             told.append(self._say(number, client, forget))
-        for failure in await asyncio.gather(*told, return_exceptions=True):
-            if isinstance(failure, BaseException) and not isinstance(failure, SievenetError):
-                raise failure
+        await self._all(told)
 
     def of(self, client: str) -> list[int]:
         """The categories in which a client keeps what it sends."""
@@ -139,37 +148,82 @@ class Custody:
 
     @contextmanager
     def mending(self, number: int) -> Iterator[None]:
-        """Until this is over nobody stops keeping."""
-        self._mending[number] += 1
+        """Until this is over nobody stops keeping, and nobody forgets."""
+        self._begins(number)
         try:
             yield
         finally:
-            self._mending[number] -= 1
+            self._ends(number)
+
+    def mend(self, number: int, work: asyncio.Task[Any]) -> None:
+        """The same until a task is over, from now on."""
+        self._begins(number)
+        work.add_done_callback(lambda _: self._ends(number))
+
+    def _begins(self, number: int) -> None:
+        self._mending[number] += 1
+        self._mended.setdefault(number, asyncio.Event())
+
+    def _ends(self, number: int) -> None:
+        self._mending[number] -= 1
+        if not self._mending[number]:
+            self._mended.pop(number).set()
+
+    async def mended(self, number: int) -> None:
+        """Wait until nothing of a category is mended any more, but not for ever."""
+        try:
+            async with asyncio.timeout(LONGEST):
+                while number in self._mended:
+                    await self._mended[number].wait()
+        except TimeoutError:
+            log.warning("category %d: what a matcher lost is not made good after %g s", number, LONGEST)
+
+    async def join(self, number: int, client: str) -> None:
+        """A publisher comes while something is mended: it keeps what it sends, or sends nothing until that is over."""
+        try:
+            await self.begin(number, (client,))
+        except SievenetError as error:
+            log.warning("%s publishes when what a matcher lost is made good: %s", client, error)
+            await self.mended(number)
 
     async def pause(self, number: int) -> None:
         """Returns when publishers send nothing; whoever does not answer is not waited for."""
-        await self._all(number, lambda n: p.Retain(n, number, pause=True), PAUSE)
+        order = lambda n: p.Retain(n, number, pause=True)  # noqa: E731
+        await self._all(self._orders.give(each, order, PAUSE) for each in self._publishing(number))
 
     async def again(self, number: int) -> None:
-        """Have publishers send what they kept, and go on."""
-        failures = await self._all(number, lambda n: p.Retain(n, number, again=True), PATIENCE)
-        for client, failure in failures:
-            if isinstance(failure, Unable):
-                log.warning("events may be lost: %s", failure)
-            else:
-                self._owed.setdefault(number, set()).add(client)
+        """Have publishers send what they kept, and go on; who is asking for marks has the answer first."""
+        if number in self._asking:
+            await asyncio.wait({self._asking[number]}, timeout=PAUSE)
+        await self._all(self._return(number, each, True) for each in self._publishing(number))
 
-    async def _all(
-        self, number: int, order: Callable[[int], p.Retain], timeout: float
-    ) -> list[tuple[str, SievenetError]]:
-        clients, failed = self._publishing(number), []
-        given = (self._orders.give(each, order, timeout) for each in clients)
-        for client, failure in zip(clients, await asyncio.gather(*given, return_exceptions=True), strict=True):
-            if isinstance(failure, SievenetError):
-                failed.append((client, failure))
-            elif isinstance(failure, BaseException):
+    async def _return(self, number: int, client: str, keep: bool) -> None:
+        """Have a publisher send what it kept; it is owed that until it has done it."""
+        owed, last = self._owed.setdefault(number, {}), 0
+
+        def order(serial: int) -> p.Retain:
+            nonlocal last
+            owed[client] = last = serial
+            return p.Retain(serial, number, keep=keep, again=True)
+
+        try:
+            await self._orders.give(client, order, PATIENCE)
+        except Absent:
+            owed[client] = 0
+            return
+        except Unable as failure:
+            log.warning("events may be lost: %s", failure)
+        except SievenetError:
+            return
+        if owed.get(client) == last:  # or it has been told once more
+            del owed[client]
+
+    @staticmethod
+    async def _all(works: Iterable[Coroutine[Any, Any, object]]) -> None:
+        """Do all of it; who is not there or does not answer is not the others' business."""
+        for failure in await asyncio.gather(*works, return_exceptions=True):
+            if isinstance(failure, BaseException) and not isinstance(failure, SievenetError):
                 raise failure
-        return failed
 
     # -- publishers come and go -----------------------------------------------------------
 
@@ -177,28 +231,19 @@ class Custody:
         """A connection has ended: what was said on it counts no more."""
         for words in self._kept.values():
             words.pop(client, None)
+        for owed in self._owed.values():
+            if client in owed:
+                owed[client] = 0
 
     async def welcomed(self, client: str) -> None:
         """A client is there (again); the first that it hears is what it has to keep, and to send again."""
         owed = [number for number, clients in self._owed.items() if client in clients]
         kept = [number for number in self if client in self._publishing(number) and number not in owed]
-        for number in owed:
-            self._owed[number].discard(client)
-        again = [self._orders.give(client, self._return(n, n in self._kept), PATIENCE) for n in owed]
-        words = [self._say(number, client) for number in kept]
-        answers = await asyncio.gather(*again, *words, return_exceptions=True)
-        for number, failure in zip([*owed, *kept], answers, strict=True):
-            if isinstance(failure, Unable):
-                log.warning("events may be lost: %s", failure)
-            elif isinstance(failure, SievenetError) and number in owed:
-                self._owed[number].add(client)
-
-    @staticmethod
-    def _return(number: int, keep: bool) -> Callable[[int], p.Retain]:
-        return lambda n: p.Retain(n, number, keep=keep, again=True)
+        again = [self._return(number, client, number in self._kept) for number in owed]
+        await self._all([*again, *(self._say(number, client) for number in kept)])
 
     def left(self, client: str) -> None:
         """A client is gone for good."""
         self.lost(client)
         for clients in self._owed.values():
-            clients.discard(client)
+            clients.pop(client, None)

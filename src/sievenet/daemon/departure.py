@@ -30,7 +30,7 @@ __all__ = ["LONGEST", "Departure"]
 
 #: Seconds that leaving takes at most for the sake of matchers.
 LONGEST: Final = 6.0
-#: Seconds between looks at what waits at a switch, and at what is being mended.
+#: Seconds between looks at what waits at a switch.
 _LOOK: Final = 0.02
 
 
@@ -72,8 +72,7 @@ class Departure:
         asked: set[str] = set()
         while True:
             if self._custody.mends(number):
-                while self._custody.mends(number):
-                    await asyncio.sleep(_LOOK)
+                await self._custody.mended(number)
                 await asyncio.sleep(self._flight)  # what was sent again is under way
             rest = [each.name for each in self._serving(number) if each.name not in asked]
             if not rest:
@@ -84,14 +83,13 @@ class Departure:
 
     async def outlived(self, number: int, name: str, deploy: Callable[[], Awaitable[None]]) -> None:
         """What a matcher still had when its diversions ended is passed on, or sent again when they are gone."""
-        with self._custody.mending(number):
-            if await self._confirmed(name):
-                return
-            await self._custody.pause(number)
-            with suppress(SievenetError):
-                await deploy()
-            await asyncio.sleep(self._flight)
-            await self._custody.again(number)
+        if await self._confirmed(name):
+            return
+        await self._custody.pause(number)
+        with suppress(SievenetError):
+            await deploy()
+        await asyncio.sleep(self._flight)
+        await self._custody.again(number)
 
     async def drained(self, name: str) -> None:
         """Wait until nothing waits for a matcher at its switch; `Unavailable` if it is given up, or for too long."""

@@ -115,8 +115,8 @@ class Hybrid:
             if self.matchers.get(matcher.name) is matcher:  # and not one that has come meanwhile
                 del self.matchers[matcher.name]
 
-    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        self._tasks.begin(quietly(work))
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
+        return self._tasks.begin(quietly(work))
 
     async def watch(self) -> None:
         """Look after matchers, for ever."""
@@ -260,6 +260,7 @@ class Hybrid:
         for matcher in list(self.matchers.values()):
             for dz in sorted(matcher.regions(number), key=str):
                 await self.release(number, dz, matcher.switch)
+        await self.settled(number)  # what is sent again is addressed by this plan
 
     async def _release(self, number: int, dz: Dz, matcher: Matcher) -> None:
         try:
@@ -311,7 +312,8 @@ class Hybrid:
         """Diversions have ended by themselves (other trees): all that was prepared for them is void."""
         for matcher in self.matchers.values():
             if matcher.switch == switch and matcher.give_up(number):
-                self._spawn(self.departure.outlived(number, matcher.name, partial(self._deploy, number, switch)))
+                work = self.departure.outlived(number, matcher.name, partial(self._deploy, number, switch))
+                self._custody.mend(number, self._spawn(work))
 
     async def removed(self, number: int, force: bool) -> None:
         """A category is about to be removed, if nobody uses it or that does not matter."""
@@ -329,13 +331,17 @@ class Hybrid:
         """Whether something of a category goes through a matcher."""
         return any(each.regions(number) for each in self.matchers.values())
 
+    async def settled(self, number: int) -> None:
+        """Returns when nothing is sent again: not for a subscription that begins then."""
+        await self._custody.mended(number)
+
     async def subscribed(self, client: str, id: int) -> list[tuple[int, int, int]]:
         """A subscription stands in the switches; returns when it stands in matchers too.
 
         Then every publisher's number, life and next event: older ones may be sent again, but not for this subscription.
         """
         found = self._control.content(client, id)
-        if found is None or not self.concerns(found[0]):
+        if found is None or not (self.concerns(found[0]) or found[0] in self._custody):
             return []
         number, content, keys = found
         async with self._lock(number):
@@ -380,9 +386,9 @@ class Hybrid:
         """
         if not (self.concerns(number) or self._custody.mends(number) or self._control.diverted(number)):
             return
+        if not self.concerns(number):
+            await self._custody.join(number, client)
         async with self._lock(number):
-            if not self.concerns(number):
-                await quietly(self._custody.begin(number, (client,)))
             for matcher in [each for each in self.matchers.values() if each.regions(number)]:
                 try:
                     await self._custody.begin(number, (client,))

@@ -12,13 +12,17 @@ from sievenet.control.protocol import Did
 from sievenet.errors import SievenetError, Unavailable
 from sievenet.session.message import Message
 
-__all__ = ["Orders", "Unable", "quietly"]
+__all__ = ["Absent", "Orders", "Unable", "quietly"]
 
 log = logging.getLogger("sievenet.daemon")
 
 
 class Unable(Unavailable):
     """A client says that it cannot do what it was told."""
+
+
+class Absent(Unavailable):
+    """A client is not there: it has not been told."""
 
 
 class Orders:
@@ -44,7 +48,7 @@ class Orders:
         message = order(serial)
         try:
             if not self._say(client, message):
-                raise Unavailable(f"{client} is not there")
+                raise Absent(f"{client} is not there")
             async with asyncio.timeout(timeout):
                 return await future
         except TimeoutError:
