@@ -64,3 +64,22 @@ def test_what_may_be_diverted_shares_no_packet():
         await publisher.close()
 
     asyncio.run(main())
+
+
+def test_what_is_to_be_kept_again_is_not_dropped_by_an_older_word_that_waited():
+    async def main():
+        session = Session()
+        publisher = Publisher(lambda: session, Outbox(Catalog()))
+        publisher.told(p.Retain(serial=1, category=1))
+        publisher.send(session.port, burst())
+        async with publisher._lock(1):  # something is being sent again
+            publisher.told(p.Retain(serial=2, category=1, keep=False))
+            publisher.told(p.Retain(serial=3, category=1))
+            publisher.send(session.port, burst())
+        async with asyncio.timeout(10):
+            while not session.told or session.told[-1].serial != 3:
+                await asyncio.sleep(0)
+        assert len(publisher.retention.kept[1].sent) == 2
+        await publisher.close()
+
+    asyncio.run(main())

@@ -799,7 +799,8 @@ def test_a_plan_changes_when_what_a_matcher_lost_has_been_sent_again():
             held = Held(it.pub)
             dies(it.matcher)
             await eventually(lambda: it.hybrid.failures == 1)
-            change = asyncio.create_task(it.daemon.control.apply_plan("reading", Plan.regular(SCHEMA, 8, ("ok", "kind", "y", "x"))))
+            plan = Plan.regular(SCHEMA, 8, ("ok", "kind", "y", "x"))
+            change = asyncio.create_task(it.daemon.control.apply_plan("reading", plan))
             await asyncio.wait({change}, timeout=1.5)
             held.free.set()
             await change

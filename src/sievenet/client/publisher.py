@@ -47,8 +47,9 @@ class Publisher:
         self._tasks = Tasks()
         self._alarms: dict[int, asyncio.TimerHandle] = {}
         self._locks: dict[int, asyncio.Lock] = {}
-        #: Pauses of each category so far.
+        #: Pauses of each category so far, and words that something is to be kept.
         self._pauses: Counter[int] = Counter()
+        self._keeps: Counter[int] = Counter()
 
     def send(self, port: DataPort, packets: list[Packet] | Burst) -> bool:
         """Give packets to a port, unless they have to wait; False if the publisher should."""
@@ -80,15 +81,16 @@ class Publisher:
         first = message.keep and not self.retention
         if message.keep:
             self.retention.keep(category, message.serial, now, message.forget)
+            self._keeps[category] += 1
         if message.pause:
             self.retention.pause(category)
             self._pauses[category] += 1
-        self._tasks.begin(self._obey(message, first))
+        self._tasks.begin(self._obey(message, first, self._keeps[category]))
 
     def _lock(self, category: int) -> asyncio.Lock:
         return self._locks.setdefault(category, asyncio.Lock())
 
-    async def _obey(self, message: p.Retain, first: bool) -> None:
+    async def _obey(self, message: p.Retain, first: bool, keeps: int) -> None:
         category, missing = message.category, 0
         async with self._lock(category):
             if message.pause:
@@ -101,7 +103,7 @@ class Publisher:
                 await self._go_on(category)
             if message.again:
                 await self._flush()
-            if not message.keep:
+            if not message.keep and keeps == self._keeps[category]:  # or it is to be kept again, since a moment ago
                 self.retention.drop(category)
         trouble = f"{missing} packets that it sent lately were too many to be kept" if missing else ""
         self._session().tell(p.Did(message.serial, trouble, self._outbox.incarnation, self._outbox.next))
