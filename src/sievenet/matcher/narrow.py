@@ -87,6 +87,7 @@ def up_to(context: Any, marks: Any, row: Any, mark: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         made = _array_of(signature.args[0])(context, builder, args[0])
         begin = builder.mul(args[1], builder.extract_value(made.strides, 0))
+        data = builder.bitcast(made.data, ir.IntType(8).as_pointer())  # pointers know what they point to in old LLVM
         wide, several = ir.IntType(64), ir.VectorType(ir.IntType(16), GROUP)
         none = ir.Constant(several, ir.Undefined)
         single = builder.insert_element(none, args[2], ir.Constant(ir.IntType(32), 0))
@@ -95,7 +96,7 @@ def up_to(context: Any, marks: Any, row: Any, mark: Any) -> Any:
         def among(group: Any) -> Any:
             """How many of a group; the tops are the first one."""
             ahead = builder.add(begin, builder.mul(group, wide(2 * GROUP)))
-            place = builder.gep(made.data, [ahead], source_etype=ir.IntType(8))
+            place = builder.gep(data, [ahead], source_etype=ir.IntType(8))
             found = builder.load(builder.bitcast(place, several.as_pointer()), typ=several)
             found.align = 2
             said = builder.bitcast(builder.icmp_unsigned("<=", found, every), ir.IntType(GROUP))
