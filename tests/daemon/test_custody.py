@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from sievenet.control.protocol import Did
 from sievenet.daemon.custody import Custody
 from sievenet.daemon.orders import Orders
@@ -28,11 +26,11 @@ class Publishers:
         """What a client has been told and has not done."""
         return [word for name, word in self.said if name == client]
 
-    def do(self, *clients):
-        """Clients do all that they were told."""
+    def do(self, *clients, number=100):
+        """Clients do all that they were told, and say which event of theirs is next."""
         for name, word in [each for each in self.said if each[0] in clients]:
             self.said.remove((name, word))
-            self.orders.done(name, Did(word.serial, "", 7, 100))
+            self.orders.done(name, Did(word.serial, "", 7, number))
 
     async def told(self, client):
         """Until a client has been told something more."""
@@ -145,27 +143,6 @@ def test_who_asks_for_marks_has_them_before_anything_is_sent_again():
     run(main())
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_newcomer_that_does_not_keep_what_it_sends_waits_until_all_is_mended(there):
-    async def main():
-        net = Publishers("a")
-        if not there:
-            net.there.clear()
-        with net.custody.mending(NUMBER):
-            work = asyncio.create_task(net.custody.join(NUMBER, "a"))
-            if there:
-                await net.told("a")
-                net.do("a")
-                await work
-            else:
-                for _ in range(10):
-                    await asyncio.sleep(0)
-                assert not work.done()
-        await work
-
-    run(main())
-
-
 def test_mending_begins_with_the_word_and_ends_with_the_work():
     async def main():
         net = Publishers("a")
@@ -182,5 +159,25 @@ def test_mending_begins_with_the_word_and_ends_with_the_work():
         await net.custody.mended(NUMBER)
         assert not net.custody.mends(NUMBER)
         assert net.custody.end(NUMBER) == ["a"]
+
+    run(main())
+
+
+def test_of_who_does_not_answer_at_once_the_last_mark_counts(monkeypatch):
+    monkeypatch.setattr("sievenet.daemon.custody.PAUSE", 0.01)
+
+    async def main():
+        net = Publishers("a", "slow")
+        await net.keep()
+        marks = asyncio.create_task(net.custody.marks(NUMBER))
+        await net.told("slow")
+        net.do("a", number=200)
+        assert await marks == {"a": (7, 200), "slow": (7, 100)}
+        net.leave("slow")
+        net.custody.left("slow")
+        marks = asyncio.create_task(net.custody.marks(NUMBER))
+        await net.told("a")
+        net.do("a", number=300)
+        assert await marks == {"a": (7, 300)}
 
     run(main())

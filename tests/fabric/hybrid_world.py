@@ -153,7 +153,7 @@ class World:
     async def newcomers(self):
         """A matcher dies, a publisher takes its time to do what it is told, and others come in that moment."""
         name = self.rng.choice(sorted(self.publishers))
-        publisher, turn, slowly = self.publishers[name]._publisher, asyncio.Lock(), self.rng.random() * 0.7
+        publisher, turn, slowly = self.publishers[name]._publisher, asyncio.Lock(), self.rng.random() * 0.15
         obey = publisher._obey
 
         async def late(*word):

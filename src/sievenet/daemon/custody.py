@@ -50,6 +50,8 @@ class Custody:
         self._orders, self._publishing = orders, publishing
         #: By category and publisher: the words that it has answered, and when.
         self._kept: dict[int, dict[str, deque[tuple[int, float]]]] = {}
+        #: The same: the last mark that it has told.
+        self._marks: dict[int, dict[str, tuple[int, int]]] = {}
         #: Questions for marks that have not begun, the last ones, and whose turn it is.
         self._rounds: dict[int, asyncio.Task[dict[str, tuple[int, int]]]] = {}
         self._asking: dict[int, asyncio.Task[dict[str, tuple[int, int]]]] = {}
@@ -80,12 +82,13 @@ class Custody:
         if 0 < owed.get(client, 0) < did.serial:
             del owed[client]  # words are obeyed one after the other
         if number in self._kept:
+            self._marks.setdefault(number, {})[client] = did.incarnation, did.number
             words = self._kept[number].setdefault(client, deque())
             words.append((did.serial, asyncio.get_running_loop().time()))
         return did
 
     async def marks(self, number: int) -> dict[str, tuple[int, int]]:
-        """Incarnation and next number of each publisher, not before now; without those that do not answer at once.
+        """Incarnation and next number of each publisher, not before now; of one that does not answer at once the last.
 
         While something is mended they may take longer: what is sent again is not for whoever asks.
 
@@ -101,8 +104,9 @@ class Custody:
             clients = self._publishing(number) if number in self._kept else []
             patience = PATIENCE if self.mends(number) else PAUSE
             asked = (self._say(number, each, timeout=patience) for each in clients)
-            answers = zip(clients, await asyncio.gather(*asked, return_exceptions=True), strict=True)
-            return {name: (did.incarnation, did.number) for name, did in answers if isinstance(did, p.Did)}
+            await self._all(asked)
+            known = self._marks.get(number, {})
+            return {each: known[each] for each in clients if each in known}
 
     async def renew(self, number: int, passed: float) -> None:
         """Matchers have passed on all that was sent until then: tell publishers what they may forget."""
@@ -128,6 +132,7 @@ class Custody:
         """Publishers need not keep anything of a category, unless something is being mended; who is to be told."""
         if self._mending[number] or self._kept.pop(number, None) is None:
             return []
+        self._marks.pop(number, None)
         return self._publishing(number)
 
     async def tell(self, number: int, client: str) -> None:
@@ -141,6 +146,7 @@ class Custody:
 
     def drop(self, number: int) -> None:
         """A category is no more."""
+        self._marks.pop(number, None)
         self._kept.pop(number, None)
         self._owed.pop(number, None)
 
@@ -177,14 +183,6 @@ class Custody:
                     await self._mended[number].wait()
         except TimeoutError:
             log.warning("category %d: what a matcher lost is not made good after %g s", number, LONGEST)
-
-    async def join(self, number: int, client: str) -> None:
-        """A publisher comes while something is mended: it keeps what it sends, or sends nothing until that is over."""
-        try:
-            await self.begin(number, (client,))
-        except SievenetError as error:
-            log.warning("%s publishes when what a matcher lost is made good: %s", client, error)
-            await self.mended(number)
 
     async def pause(self, number: int) -> None:
         """Returns when publishers send nothing; whoever does not answer is not waited for."""
@@ -245,5 +243,5 @@ class Custody:
     def left(self, client: str) -> None:
         """A client is gone for good."""
         self.lost(client)
-        for clients in self._owed.values():
-            clients.pop(client, None)
+        for each in (*self._owed.values(), *self._marks.values()):
+            each.pop(client, None)

@@ -332,7 +332,7 @@ class Hybrid:
         return any(each.regions(number) for each in self.matchers.values())
 
     async def settled(self, number: int) -> None:
-        """Returns when nothing is sent again: not for a subscription that begins then."""
+        """Returns when nothing is sent again."""
         await self._custody.mended(number)
 
     async def subscribed(self, client: str, id: int) -> list[tuple[int, int, int]]:
@@ -380,15 +380,13 @@ class Hybrid:
                     self._spawn(self._orders.give(matcher.name, order, PATIENCE))
 
     async def advertised(self, client: str, number: int) -> None:
-        """A publisher comes to a category; returns when it keeps what it sends, if it has to.
-
-        Of a matcher that is given up there are flows until publishers have paused: that concerns it too.
-        """
+        """A publisher comes to a category; returns when it keeps what it sends, if it has to."""
+        await self.settled(number)  # of a matcher that is given up there may be flows, until publishers have paused
         if not (self.concerns(number) or self._custody.mends(number) or self._control.diverted(number)):
             return
-        if not self.concerns(number):
-            await self._custody.join(number, client)
         async with self._lock(number):
+            if not self.concerns(number):
+                await quietly(self._custody.begin(number, (client,)))
             for matcher in [each for each in self.matchers.values() if each.regions(number)]:
                 try:
                     await self._custody.begin(number, (client,))
