@@ -226,10 +226,26 @@ def pytest_collection_finish() -> None:
     _keep_what_is_there()
 
 
+_unfreeze = gc.unfreeze
+_thawed = False
+
+
+def _unfreeze_noted() -> None:
+    """Let garbage collection look at everything again. Asking whether it does would count a million objects."""
+    global _thawed
+    _thawed = True
+    _unfreeze()
+
+
+gc.unfreeze = _unfreeze_noted
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
     """A test that ran as a daemon does (see sievenet.daemon.collector) has let go of it."""
-    if not gc.get_freeze_count():
+    global _thawed
+    if _thawed:
+        _thawed = False
         _keep_what_is_there()
 
 
