@@ -153,6 +153,30 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         look.back()
 
 
+def _first() -> bool:
+    """Whether this process is the first of several that run tests, or the only one."""
+    return os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Coverage looks away from the process that hands out tests to others; these begin to watch by themselves."""
+    if session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput"):
+        _Look(0.0).away()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """All processes import the same modules, which coverage makes take three times as long: it watches the first."""
+    look = _Look(0.0)
+    if not _first():
+        look.away()
+    try:
+        return (yield)
+    finally:
+        look.back()
+
+
 def _watch_programs(event: str, details: tuple[Any, ...]) -> None:
     """Every start of a process, whoever starts it, is of a program that the table has (see sievenet.programs)."""
     if event == "os.system":

@@ -181,6 +181,25 @@ def test_slow_tests_run_first_and_coverage_looks_away(run, tmp_path):
     assert re.search(r"^part\.py .* 3, 5, 9, 13$", output, re.MULTILINE), output
 
 
+IMPORTED = """
+import gc, part, pytest
+
+@pytest.mark.parametrize("number", range(6))
+def test_lets_loose(number):
+    assert gc.get_freeze_count() > part.used()
+    gc.unfreeze()
+    assert gc.get_freeze_count() == 0
+"""
+
+
+def test_what_all_workers_import_is_watched_once_and_is_no_garbage(run, tmp_path):
+    (tmp_path / "part.py").write_text("LINE = 0\ndef used():\n    return LINE\n")
+    (tmp_path / "all.ini").write_text("[run]\npatch = subprocess\n")
+    output = run(IMPORTED, "true", "-n2", "--cov=part", "--cov-config=all.ini", "--cov-report=term-missing")
+    assert "6 passed" in output
+    assert re.search(r"^part\.py +3 +0 +100%", output, re.MULTILINE), output
+
+
 SHARED = """
 import pytest
 
