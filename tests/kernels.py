@@ -1,12 +1,15 @@
 """Compile the kernels into numba's cache, once, before several test processes each do it for themselves.
 
 `make test` runs this first, as `python -m tests.kernels`. It does a little of what needs kernels;
-what it does not reach, the first test that needs it compiles. A gap costs time, nothing else.
+what it does not reach, the first test that needs it compiles. A gap costs time, nothing else. The same goes for the
+modules of tests, whose assertions pytest rewrites when they are first imported.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 
 import numpy as np
 
@@ -114,6 +117,12 @@ def measure() -> None:
     bound({2: frozenset({1})}, np.arange(4, dtype=np.uint64) << np.uint64(62), np.array([1, 2, 1, 2]), 1)
 
 
+def rewrite() -> None:
+    """Modules of tests; what is wrong with one, the tests will tell."""
+    collect = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-n0", "-p", "no:cacheprovider"]
+    subprocess.run(collect, stdout=subprocess.DEVNULL, check=False)
+
+
 if __name__ == "__main__":
     # Apart, for they share next to nothing.
     other = multiprocessing.get_context("spawn").Process(target=match)
@@ -124,4 +133,5 @@ if __name__ == "__main__":
     search()
     measure()
     other.join()
+    rewrite()
     raise SystemExit(other.exitcode)
