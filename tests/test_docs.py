@@ -46,7 +46,12 @@ def command_tree():
 
 
 COMMANDS = sorted(command_tree())
-LEAVES = [(words, found) for words, found in COMMANDS if not isinstance(found, click.Group)]
+#: `up` has a dozen examples, each of which starts a fabric.
+LEAVES = [
+    pytest.param(words, found, marks=[pytest.mark.slow] if words[-1] == "up" else [], id=" ".join(words))
+    for words, found in COMMANDS
+    if not isinstance(found, click.Group)
+]
 
 
 def help_examples(found):
@@ -90,7 +95,7 @@ def test_readme_opens_with_an_example():
     assert re.search(r"^```(python|pycon|console)", first_screen, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("words", "found"), LEAVES, ids=lambda item: " ".join(item) if isinstance(item, tuple) else "")
+@pytest.mark.parametrize(("words", "found"), LEAVES)
 def test_help_examples_run(words, found, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     examples = help_examples(found)

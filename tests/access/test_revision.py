@@ -209,7 +209,10 @@ def test_what_a_router_keeps_for_a_client_that_is_away_is_not_given_beyond_the_r
     run(main(), timeout=60)
 
 
-@pytest.mark.parametrize(("left", "ends"), [(HOT, False), ("", True)], ids=["narrowed", "taken away"])
+@pytest.mark.parametrize(
+    ("left", "ends"),
+    [pytest.param(HOT, False, marks=pytest.mark.slow, id="narrowed"), pytest.param("", True, id="taken away")],
+)
 def test_a_cache_serves_no_more_than_the_rules_of_now_allow(tmp_path, left, ends, caplog):
     """A subscriber that is slow, so that a cache serves it, gets nothing later that its rules do not allow any more."""
     everything = '"subscribe reading: any narrow"'

@@ -65,6 +65,7 @@ class Slow:
         return self.feed.statistics().caches
 
 
+@pytest.mark.slow
 def test_a_subscriber_that_is_overrun_gets_everything_once_and_in_order():
     async def main():
         async with scene() as (daemon, pub, _, sub):
@@ -90,6 +91,7 @@ def test_a_subscriber_that_is_overrun_gets_everything_once_and_in_order():
     run(main())
 
 
+@pytest.mark.slow
 def test_subscribers_with_the_same_need_share_one_transmission():
     async def main():
         async with (
@@ -196,6 +198,7 @@ def test_a_cache_that_comes_late_serves_all_who_wait_for_one():
     run(main())
 
 
+@pytest.mark.slow
 def test_without_a_limit_the_pace_is_measured():
     async def main():
         async with scene() as (_, pub, _, sub):
@@ -336,6 +339,7 @@ def test_what_is_asked_for_wrongly_is_refused():
     run(main())
 
 
+@pytest.mark.slow
 def test_order_and_recovery_work_through_a_cache():
     async def main():
         async with (

@@ -263,6 +263,7 @@ def test_a_matcher_that_dies_when_its_flow_is_gone_but_not_its_last_event_loses_
     run(main())
 
 
+@pytest.mark.slow
 def test_publishers_keep_what_no_matcher_has_passed_on_for_as_long_as_that_takes():
     async def main():
         async with scene() as line:

@@ -26,6 +26,7 @@ def numbers(gaps):
     return [number for gap in gaps for number in range(gap.first, gap.last + 1)]
 
 
+@pytest.mark.slow
 def test_a_subscriber_that_does_not_report_gets_a_cache_by_its_switchs_counters():
     async def main():
         async with scene() as (_, pub, _, sub):
@@ -60,6 +61,7 @@ def test_what_the_switch_dropped_for_a_subscriber_comes_from_its_cache():
     run(main())
 
 
+@pytest.mark.slow
 def test_a_cache_keeps_what_a_silent_subscriber_will_ask_for_longer_than_its_ring_would():
     async def main():
         async with scene(CacheSettings(seconds=0.5)) as (daemon, pub, cache, sub):
