@@ -1,9 +1,11 @@
 """Going wrong: what a peer may say that speaks a protocol up to a point. Seeded by the random numbers that it is given.
 
-A fuzzer begins as a good peer would, with sound messages in a sound order, and then says one of these. Everything here
-works on bytes and plain data, so it is the same for every protocol of `sievenet.session`.
+A fuzzer begins as a good peer would, with sound messages in a sound order, and then says one of these. Everything but
+the connection works on bytes and plain data, so it is the same for every protocol of `sievenet.session`.
 """
 
+import asyncio
+import contextlib
 import math
 
 import msgspec
@@ -13,6 +15,21 @@ from sievenet.session.framing import frame
 WHOLE = (-(1 << 63), -1, 0, (1 << 16) - 1, (1 << 32) - 1, 1 << 32, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63)
 EXTREMES = (*WHOLE, (1 << 64) - 1, math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324)
 OTHERS = (None, "", "x\n", b"\xff", [], {}, True, [[]], "a" * 100, {"type": "Hello"})
+
+
+@contextlib.asynccontextmanager
+async def connection(rng, address, tls=None):
+    """Reader and writer, until the other side has had enough; then it takes leave, or breaks off."""
+    reader, writer = await asyncio.open_connection(*address, ssl=tls)
+    try:
+        yield reader, writer
+        await asyncio.wait_for(writer.drain(), 1)
+    except (OSError, TimeoutError):
+        pass
+    finally:
+        if rng.random() < 0.5:
+            writer.transport.abort()
+        writer.close()
 
 
 def leaves(value, path=()):

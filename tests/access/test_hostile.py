@@ -26,7 +26,7 @@ from sievenet.session.framing import frame
 from tests.access.harness import RULES, folder, guarded, join, now
 from tests.access.test_table import requests
 from tests.fabric.harness import SCHEMA, eventually, reading, run, take
-from tests.fuzz import damaged, wrong
+from tests.fuzz import connection, damaged, wrong
 from tests.seeds import seeds
 
 
@@ -66,8 +66,7 @@ async def stranger(rng, daemon, access, members):
     """A valid beginning, then something wrong; or it just hangs up."""
     member = rng.choice(members)
     login = load_login(access.login(member))
-    reader, writer = await asyncio.open_connection(*daemon.server.address, ssl=login.dialling())
-    try:
+    async with connection(rng, daemon.server.address, login.dialling()) as (reader, writer):
         role = rng.choice((Role.CLIENT, Role.OBSERVER, Role.OPERATOR))
         name = rng.choice((None, "bob", "bob.x", "olga"))
         if member == "part":
@@ -84,13 +83,6 @@ async def stranger(rng, daemon, access, members):
                 with contextlib.suppress(TimeoutError):
                     if not await asyncio.wait_for(reader.read(1 << 16), 0.02):
                         break
-        await asyncio.wait_for(writer.drain(), 1)
-    except (OSError, TimeoutError):
-        pass
-    finally:
-        if rng.random() < 0.5:
-            writer.transport.abort()
-        writer.close()
 
 
 @pytest.mark.parametrize("seed", seeds(2, 4))

@@ -24,7 +24,7 @@ from sievenet.errors import Rejected
 from sievenet.session.framing import frame
 from sievenet.session.link import Link
 from sievenet.testing.virtual_time import run_virtual
-from tests.fuzz import damaged, wrong
+from tests.fuzz import connection, damaged, wrong
 from tests.seeds import seeds
 
 SCHEMA = Schema("grid", (Attribute("x", "int", lo=0, hi=255), Attribute("y", "int", lo=0, hi=255)))
@@ -230,12 +230,11 @@ def test_whoever_closes_takes_back_what_it_handed_out():
 
 async def gone_wrong(rng, listener, secret):
     """A configurator: takes what it is given, answers with what is no answer, and is gone; or it has no secret."""
-    reader, writer = await asyncio.open_connection(*listener.address)
     framer = m.CONFIGURATORS.dialling()
     token = rng.choice((secret, secret, secret, "guess"))
     hello = m.Hello(m.PROTOCOL, Role.COMPONENT, f"configurator-{rng.randrange(1, 4)}", token=token)
     number = lambda: rng.choice((0, 1, 2, 7, 1 << 61))  # noqa: E731
-    try:
+    async with connection(rng, listener.address) as (reader, writer):
         writer.write(frame(hello) if rng.random() < 0.9 else damaged(rng, frame(hello)))
         for _ in range(rng.randrange(1, 12)):
             with contextlib.suppress(TimeoutError):
@@ -252,13 +251,6 @@ async def gone_wrong(rng, listener, secret):
             if rng.random() < 0.3:
                 stale = m.Answer(number(), number(), number(), b"", b"", b"")
                 writer.write(wrong(rng, rng.choice((stale, m.Dropped(number()), m.Puzzled(1, 1, number(), "")))))
-        await asyncio.wait_for(writer.drain(), 1)
-    except (OSError, TimeoutError):
-        pass
-    finally:
-        if rng.random() < 0.5:
-            writer.transport.abort()
-        writer.close()
 
 
 @pytest.mark.parametrize("seed", seeds(2))

@@ -31,7 +31,7 @@ from sievenet.session.message import Failure
 from sievenet.testing.dataplane_contract import CAPACITY, CHECKS, TOPOLOGY, with_harness
 from tests.access.harness import folder as access_folder
 from tests.access.harness import now
-from tests.fuzz import damaged, wrong
+from tests.fuzz import connection, damaged, wrong
 from tests.kernel.machines import AgentThread, doors_of, make_wires, on_machines, remove_wires
 from tests.kernel.test_tables import packet, random_flow
 from tests.seeds import seeds
@@ -489,10 +489,9 @@ ASKED = (
 
 async def gone_wrong(rng, fleet, switch):
     """An agent of a switch: comes as one does, takes orders, and answers them with whatever it likes."""
-    reader, writer = await asyncio.open_connection(*fleet.address)
     framer = p.AGENTS.dialling()
     hello = p.Hello(p.PROTOCOL, Role.COMPONENT, switch, interfaces=len(TOPOLOGY.ports(switch)), mtu=9000)
-    try:
+    async with connection(rng, fleet.address) as (reader, writer):
         writer.write(frame(hello) if rng.random() < 0.9 else damaged(rng, frame(hello)))
         if rng.random() < 0.8:
             writer.write(frame(p.Ready()))
@@ -507,13 +506,6 @@ async def gone_wrong(rng, fleet, switch):
                     writer.write(frame(rng.choice((p.Carried(number, what), p.Carried(number), *ASKED))))
             sample = rng.choice(ASKED)
             writer.write(wrong(rng, sample) if rng.random() < 0.4 else frame(sample))
-        await asyncio.wait_for(writer.drain(), 1)
-    except (OSError, TimeoutError):
-        pass
-    finally:
-        if rng.random() < 0.5:
-            writer.transport.abort()
-        writer.close()
 
 
 @pytest.mark.parametrize("seed", seeds(2))

@@ -20,7 +20,7 @@ from sievenet.access.login import load_login
 from sievenet.web.routes import ROUTES
 from tests.access.harness import folder
 from tests.fabric.harness import eventually
-from tests.fuzz import damaged
+from tests.fuzz import connection, damaged
 from tests.seeds import seeds
 from tests.web.harness import READING, events, publish, reading, run, served
 
@@ -113,8 +113,7 @@ def strange(rng):
 
 async def stranger(rng, server, token, tls):
     """One connection, from its first request to whatever ends it."""
-    reader, writer = await asyncio.open_connection(*server.door.address, ssl=tls)
-    try:
+    async with connection(rng, server.door.address, tls) as (reader, writer):
         if rng.random() < 0.5:
             for _ in range(rng.randrange(4)):
                 writer.write(request(rng, token))
@@ -129,12 +128,6 @@ async def stranger(rng, server, token, tls):
         await asyncio.wait_for(writer.drain(), 2)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(reader.read(1 << 16), rng.choice((0.01, 0.1)))
-    except (OSError, TimeoutError):
-        pass
-    finally:
-        if rng.random() < 0.5:
-            writer.transport.abort()
-        writer.close()
 
 
 @pytest.mark.parametrize("seed", seeds(2, 4))
