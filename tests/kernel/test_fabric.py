@@ -134,6 +134,7 @@ def test_where_events_do_not_share_packets():
     assert not together(access__folder="access")
 
 
+@pytest.mark.slow
 def test_a_second_daemon_of_the_same_name_is_refused(folder):  # noqa: F811
     async def main():
         async with under_traffic(folder, **KERNEL) as (daemon, traffic):

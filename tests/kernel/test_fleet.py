@@ -181,6 +181,7 @@ def test_an_interface_that_vanishes_is_a_dead_link_until_it_is_back(wires):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_cable_that_leads_elsewhere_counts_as_dead(wires, caplog):
     """s2's interfaces in another order than its ports are."""
 

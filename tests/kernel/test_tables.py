@@ -113,7 +113,7 @@ def test_packets_go_where_the_table_says(network, seed):
 
 
 @pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize("cells", [False, True])
+@pytest.mark.parametrize("cells", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nothing_is_lost_or_doubled_while_tables_change(network, cells, together):
     """Tables that all deliver to b, changed to and fro under traffic; cells have more masks than fit."""
 

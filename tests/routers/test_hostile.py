@@ -143,6 +143,7 @@ def test_extreme_numbers_disturb_nobody(role):
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_one_frame_does_not_break_an_overlay():
     async def main():
         async with two_routers() as (a, b), honest(a.url, b.url) as pair:

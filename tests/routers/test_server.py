@@ -316,6 +316,7 @@ def test_explain_and_status_from_the_shell():
     assert '"r0"' in status.output
 
 
+@pytest.mark.slow
 def test_pub_and_sub_from_the_shell():
     async def shell(*words):
         arguments = [sys.executable, "-m", "sievenet", *words]

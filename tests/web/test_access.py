@@ -465,6 +465,7 @@ def test_whoever_may_publish_again_publishes_again(tmp_path):
     run(test())
 
 
+@pytest.mark.slow
 def test_publishers_that_pause_for_long_go_on(tmp_path):
     """JSON lines, and a WebSocket that only publishes: what is not used is taken back meanwhile."""
 
