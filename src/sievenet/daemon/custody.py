@@ -243,5 +243,7 @@ class Custody:
     def left(self, client: str) -> None:
         """A client is gone for good."""
         self.lost(client)
-        for each in (*self._owed.values(), *self._marks.values()):
-            each.pop(client, None)
+        for owed in self._owed.values():
+            owed.pop(client, None)
+        for marks in self._marks.values():
+            marks.pop(client, None)
