@@ -14,6 +14,7 @@ from sievenet.access.login import Login
 from sievenet.client.caching import Caching
 from sievenet.client.catalog import Catalog, Category
 from sievenet.client.edge import Edges
+from sievenet.client.express import Express
 from sievenet.client.feed import Feed
 from sievenet.client.hooks import Hooks
 from sievenet.client.membership import Membership
@@ -43,8 +44,7 @@ from sievenet.transport.options import Publishing
 
 __all__ = ["FabricNode"]
 
-#: Events encoded together by `publish_many` before others get their turn, and columns of them, which take a fifth of
-#: the time; single publishes after which they do.
+#: Events encoded together before others get their turn, and columns of them, in a fifth of the time; single events.
 _CHUNK, _COLUMNS, _TURN = 256, 1024, 64
 
 
@@ -84,6 +84,7 @@ class FabricNode(Node):
             self._ledger,
             Hooks(
                 deliver=self._deliver,
+                alone=Express(self._receiver, self._subscribers.sinks, lambda: self._deliver([])).take,
                 renewed=self._renewed,
                 adopt=self._adopt,
                 removed=self._removed,
@@ -201,8 +202,7 @@ class FabricNode(Node):
 
     def _shut(self, entry: Registration) -> None:
         self._sinks.pop(entry.id, None)
-        twins = self._twins.drop(entry)
-        if twins:
+        if twins := self._twins.drop(entry):
             self._orphans[entry.id] = twins
         for each in (entry, *twins):
             self._disconnect(each)
@@ -240,8 +240,10 @@ class FabricNode(Node):
             self._outbox.check((event,))
             await source.publish(event)
         else:
-            packets = self._outbox.packets(escaped(event) if event.payload else event, time.time_ns())
-            if not self._publisher.send(port := self._session.port or self._port(), packets):
+            now, port = time.time_ns(), self._session.port or self._port()
+            alone = port.single and not (event.payload or self._publisher.retention.kept)
+            packets = self._outbox.sent(event, port, now) if alone else self._outbox.packets(escaped(event), now)
+            if packets is not None and not self._publisher.send(port, packets):
                 await self._publisher.room(port, packets)
         if self._loopback.hears(event.schema.name):
             await self._loopback.published((event,), event.schema.name)
@@ -250,7 +252,6 @@ class FabricNode(Node):
 
     async def publish_many(self, events: EventBatch | Iterable[Event] | Iterable[Record]) -> int:
         """Publish events in order, encoded together and several to a datagram; returns how many."""
-        # What is no event of a schema is refused by the outbox, with a message.
         rows: EventBatch | list[Any] = events if isinstance(events, EventBatch) else list(events)
         size = _COLUMNS if isinstance(rows, EventBatch) else _CHUNK
         for start in range(0, len(rows), size):
@@ -331,9 +332,8 @@ class FabricNode(Node):
         if welcome.data is not None:
             self._outbox.publisher = self._receiver.own = publisher_number(welcome.data)
         self._receiver.forget()
-        self._recipient.renewed()
-        self._publisher.renewed()
-        self._subscribers.renewed()
+        for each in (self._recipient, self._publisher, self._subscribers):
+            each.renewed()
         self._orphans.clear()
         for twin in self._twins.stale():
             self._disconnect(twin)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sievenet.client.ports.port import Deliver
+from sievenet.client.ports.port import Alone, Deliver
 from sievenet.client.registrations import Registration
 from sievenet.content.schema import Schema
 from sievenet.control import protocol as p
@@ -19,8 +19,9 @@ __all__ = ["Hooks"]
 class Hooks:
     """What the membership asks of its node."""
 
-    #: Packets have come.
+    #: Packets have come; a datagram has come alone.
     deliver: Deliver
+    alone: Alone
     #: The catalog was replaced after a (re)connect: numbers and plans may be others.
     renewed: Callable[[p.Welcome], None]
     #: A category has a new plan; returns when no packet of the old plan is under way in this process.

@@ -278,7 +278,8 @@ class Membership(Dialler):
             self.port.close()
             self.port = None
         whole = self._role is Role.COMPONENT
-        self.port = await open_port(welcome.data, self._hooks.deliver, self.timeout, whole=whole)
+        hooks = self._hooks
+        self.port = await open_port(welcome.data, hooks.deliver, self.timeout, whole=whole, alone=hooks.alone)
         self._endpoint = welcome.data
 
     async def _withdraw(self, link: Link, surplus: tuple[tuple[str, int], ...]) -> None:

@@ -8,6 +8,7 @@ and nothing else.
 from __future__ import annotations
 
 import secrets
+import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
@@ -18,12 +19,13 @@ import numpy.typing as npt
 from sievenet.client.catalog import Catalog, Category
 from sievenet.client.offers import Offers
 from sievenet.client.ports.burst import Burst
+from sievenet.client.ports.port import DataPort
 from sievenet.content.batch import EventBatch
 from sievenet.content.codec import encode_event
 from sievenet.content.event import Event
 from sievenet.content.layout import layout_of
 from sievenet.content.schema import Schema
-from sievenet.dataplane.packet import Packet
+from sievenet.dataplane.packet import FRONT, KIND, Packet
 from sievenet.errors import EventError
 
 __all__ = ["Outbox"]
@@ -32,6 +34,8 @@ __all__ = ["Outbox"]
 _WORTHWHILE: Final = 2_000
 #: Events that are worth a matrix.
 _SEVERAL: Final = 8
+#: What a datagram of one packet has before its body: what is the same in all of a schema, and what differs.
+_ALONE: Final = struct.Struct(f">{len(FRONT) + KIND.size}s16sQQQQ")
 
 
 class _Way(NamedTuple):
@@ -48,6 +52,10 @@ class _Way(NamedTuple):
     code: Callable[[tuple[Any, ...]], int] | None
     codes: Callable[[Event], list[int]]
 
+
+#: What those need that are equally long, have one code and are all advertised: schema, changes, number, bytes of an
+#: event, what its datagram begins with, and from its values to its bytes and to its code.
+_Lane = tuple[Schema, int, int, int, bytes, Callable[..., bytes], Callable[[tuple[Any, ...]], int]]
 
 #: Of each packet the event's row, and the halves of its code.
 _Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64], npt.NDArray[np.uint64]]
@@ -70,6 +78,7 @@ class Outbox:
         self.max_event = 0
         self.published = 0
         self._way: _Way | None = None
+        self._lane: _Lane | None = None
         self._batched = 0
         #: Loads the batch encoder.
         self._encoder: threading.Thread | None = None
@@ -101,14 +110,40 @@ class Outbox:
             self.unwanted += 1
         return [Packet(number, code, publisher, sequence, now, 0, body, life) for code in codes]
 
+    def sent(self, event: Event, port: DataPort, now: int) -> list[Packet] | None:
+        """Send one event alone; if that cannot be, its packets, which are still to be sent.
+
+        In few steps, and with few objects: a process that has just woken up has forgotten each of them.
+        """
+        if self._lane is None:
+            return self.packets(event, now)
+        schema, changes, number, size, start, body_of, code_of = self._lane
+        if event.schema is not schema or changes != self._catalog.changes + self.offers.changes or event.payload:
+            return self.packets(event, now)
+        if size > self.max_event > 0:
+            return self.packets(event, now)
+        values, sequence = event.values, self._sequence
+        body, code = body_of(*values), code_of(values).to_bytes(16, "big")
+        self._sequence = sequence + 1
+        self.published += 1
+        head = _ALONE.pack(start, code, self.publisher, self.incarnation, sequence, now)
+        if port.send_alone(head + body, number, code):
+            return None
+        whole = int.from_bytes(code, "big")
+        return [Packet(number, whole, self.publisher, sequence, now, 0, body, self.incarnation)]
+
     def _found(self, event: Event, changes: int) -> _Way:
         category = self._category(event)
         layout, encoder = layout_of(event.schema), category.plan.encoder
+        limited, self._lane = not self.offers.unlimited(category.schema), None
+        if not limited and layout is not None and layout.writer is not None and encoder.only is not None:
+            start = FRONT + KIND.pack(layout.size, category.number, 0, 0)
+            self._lane = event.schema, changes, category.number, layout.size, start, layout.writer, encoder.only
         return _Way(
             event.schema,
             changes,
             category.number,
-            not self.offers.unlimited(category.schema),
+            limited,
             encode_event if layout is None else layout.encode_one,
             encoder.only,
             category.plan.codes,

@@ -8,9 +8,8 @@ Each stage counts what it takes out. When a feed must wait, the rest is held and
 goes on where it stopped: nothing is lost or delivered twice.
 
 Events that a component sends to this node by directed delivery come as packets inside packets of a twin category. What
-is inside goes the same way as if it had come by content: it has the same publisher and number, so that both ways are
-one stream without duplicates. While events change from one way to the other, some are held (`handover`).
-
+is inside goes the same way as if it had come by content, so that both ways are one stream without duplicates. While
+events change from one way to the other, some are held (`handover`). Most single events take a shorter way (`express`).
 Whose cells drew a false positive in is a question for compiled code, which loads first: it waits until ``ready``.
 """
 
@@ -18,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -62,25 +61,27 @@ class Receiver:
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._decode = decode
-        self._window = window or DuplicateWindow()
+        self.window = window or DuplicateWindow()
         self._ready = ready
         #: False positives that are counted but not explained yet.
         self._puzzles: deque[tuple[Edge, int]] = deque()
-        self._edges: dict[int, Edge] = {}
+        self.edges: dict[int, Edge] = {}
+        #: What `express` knows of edges, by what datagrams begin with.
+        self.lanes: dict[bytes, Any] = {}
         #: The twin categories by their numbers.
         self.directs: dict[int, str] = {}
         self.handovers = Handovers()
         #: The number of this node as a publisher: its own events reach it otherwise, not by way of components.
         self.own = 0
         self.cached: Callable[[Packet, int], bool] = lambda packet, now: True
-        self._sinks: dict[int, Sink] = {}
+        self.sinks: dict[int, Sink] = {}
         self.entitlements = Entitlements()
         self.told = self.entitlements.told
         self._held: deque[Arrival] = deque()
         #: Matched together, to be handed out one by one before what is held.
         self._ready_ones: deque[tuple[Delivery, list[int]]] = deque()
         #: A delivery that some sinks could not take yet.
-        self._stuck: tuple[Delivery, list[int]] | None = None
+        self.stuck: tuple[Delivery, list[int]] | None = None
         #: Of the events that matched, since the last report.
         self.recent = Latency()
         #: What came where; None unless the daemon wants to know.
@@ -92,25 +93,26 @@ class Receiver:
 
     def enter(self, number: int, edge: Edge) -> None:
         """Events of this category number are for this edge."""
-        self._edges[number] = edge
+        self.edges[number] = edge
+        self.lanes.clear()
 
     def forget(self) -> None:
         """Forget the numbers of all categories: a new daemon may count otherwise."""
-        self._edges.clear()
-        self.directs.clear()
+        for each in (self.edges, self.lanes, self.directs):
+            each.clear()
 
     def direct(self, number: int, name: str) -> None:
         """Packets of this category number are those of a twin, with packets inside."""
         self.directs[number] = name
-        self._window.widen(_WIDE)
+        self.window.widen(_WIDE)
 
     def connect(self, key: int, sink: Sink) -> None:
         """Deliveries of this subscription go there."""
-        self._sinks[key] = sink
+        self.sinks[key] = sink
 
     def disconnect(self, key: int) -> None:
         """Deliveries of this subscription go nowhere."""
-        self._sinks.pop(key, None)
+        self.sinks.pop(key, None)
         self.entitlements.drop(key)
 
     # -- packets --------------------------------------------------------------------------
@@ -118,11 +120,11 @@ class Receiver:
     @property
     def blocked(self) -> bool:
         """Whether a queue is full that wants the network to wait."""
-        return self._stuck is not None
+        return self.stuck is not None
 
     def take(self, packets: Iterable[Arrival], now: int) -> None:
         """Deliver packets that arrived at ``now`` (nanoseconds since the epoch)."""
-        if self._stuck is not None:
+        if self.stuck is not None:
             self._held.extend(packets)
             return
         if isinstance(packets, Arrivals) and not self.handovers.open:
@@ -151,20 +153,17 @@ class Receiver:
         return None if (found.heads["publisher"] == np.uint64(self.own)).any() else found
 
     def _belongs(self, category: int, twin: int) -> bool:
-        edge = self._edges.get(category)
+        edge = self.edges.get(category)
         return edge is not None and edge.twin == self.directs[twin]
 
     def _take_many(self, arrivals: Arrivals, now: int, directed: bool) -> bool:
         """The whole chain for many packets at once; False if they have to go one by one."""
-        edge = self._edges.get(arrivals.category)
-        if edge is None or not len(edge):
-            return False
-        layout = edge.layout
-        if layout is None or layout.size != arrivals.bodies.shape[1]:
+        edge = self.edges.get(arrivals.category)
+        if edge is None or not len(edge) or edge.layout is None or edge.layout.size != arrivals.bodies.shape[1]:
             return False
         self.received += len(arrivals)
         heads = arrivals.heads
-        fresh = self._window.fresh_many(heads["publisher"], heads["incarnation"], heads["sequence"])
+        fresh = self.window.fresh_many(heads["publisher"], heads["incarnation"], heads["sequence"])
         # What nobody wants is not even made an event.
         sound, which, batch, keys = edge.wanted(arrivals.matrix, fresh)
         self.malformed += int(np.count_nonzero(fresh)) - len(sound)
@@ -178,15 +177,15 @@ class Receiver:
         departures = heads["departure"][wanted].astype(np.int64)
         columns = (heads[name][wanted].tolist() for name in ("publisher", "sequence", "incarnation"))
         rows = zip(batch, keys, departures.tolist(), *columns, strict=True)
-        sinks = self._sinks
+        sinks = self.sinks
         for event, own, departure, publisher, sequence, life in rows:
             delivery = Delivery(event, publisher, sequence, departure, now, None, False, False, life)
             if type(own) is int:
                 sink = sinks.get(own)
                 if sink is None or sink.accept(delivery):
                     continue
-                self._stuck = (delivery, [own])
-            elif self._offer(delivery, own):
+                self.stuck = (delivery, [own])
+            elif self.offer(delivery, own):
                 continue
             rest = ((Delivery(e, p, s, d, now, incarnation=i), some) for e, some, d, p, s, i in rows)
             self._ready_ones.extend((each, some if isinstance(some, list) else [some]) for each, some in rest)
@@ -211,20 +210,19 @@ class Receiver:
         if self.observations is not None and not directed:
             self.observations.many(arrivals.category, heads, np.zeros(len(heads), np.bool_))
         for hi, lo in zip(heads["hi"].tolist(), heads["lo"].tolist(), strict=True):
-            self._blame(edge, hi << 64 | lo)
+            self.blame(edge, hi << 64 | lo)
 
     def _hand_out(self) -> bool:
         while self._ready_ones:
-            if not self._offer(*self._ready_ones.popleft()):
+            if not self.offer(*self._ready_ones.popleft()):
                 return False
         return True
 
     def resume(self, now: int) -> bool:
         """Go on after a full queue has room; True if everything that was held is delivered."""
-        if self._stuck is not None:
-            delivery, keys = self._stuck
-            self._stuck = None
-            if not self._offer(delivery, keys):
+        if self.stuck is not None:
+            (delivery, keys), self.stuck = self.stuck, None
+            if not self.offer(delivery, keys):
                 return False
         if not self._hand_out():
             return False
@@ -241,7 +239,7 @@ class Receiver:
     def _release(self, packets: Iterable[Packet], now: int) -> bool:
         """Deliver what was held; False if a queue is full, and the rest waits in front of all else."""
         waiting = iter(packets)
-        while self._stuck is None:
+        while self.stuck is None:
             if (packet := next(waiting, None)) is None:
                 return True
             self._pass(packet, now)
@@ -289,7 +287,7 @@ class Receiver:
             if inside is not None and self._take_many(inside, now, True):
                 self.received -= 1
                 self.directed += len(inside)
-                return self._stuck is None
+                return self.stuck is None
         try:
             packets = several(outer.body)
         except CodecError:
@@ -310,9 +308,9 @@ class Receiver:
         return True
 
     def _pass(self, packet: Arrival, now: int, directed: bool = False) -> bool:
-        if not self._window.fresh(packet.publisher, packet.incarnation, packet.sequence):
+        if not self.window.fresh(packet.publisher, packet.incarnation, packet.sequence):
             return True
-        edge = self._edges.get(packet.category)
+        edge = self.edges.get(packet.category)
         if edge is None or not edge.subscriptions:
             self.strangers += 1
             return True
@@ -333,7 +331,7 @@ class Receiver:
             elif took is not None:
                 seen.took(True, 1, took / 1e9)
         if not len(keys):
-            self._blame(edge, packet.code)
+            self.blame(edge, packet.code)
             return True
         stamp = None
         if event.payload and event.payload.startswith(MARK):
@@ -347,23 +345,25 @@ class Receiver:
             event, packet.publisher, packet.sequence, packet.departure, now, stamp, incarnation=packet.incarnation
         )
         if len(keys) == 1:
-            # As `_offer` does, for the common case.
-            sink = self._sinks.get(keys[0])
+            # As `offer` does, for the common case.
+            sink = self.sinks.get(keys[0])
             taken = sink is None or sink.accept(delivery)
             if not taken:
-                self._stuck = (delivery, [keys[0]])
+                self.stuck = (delivery, [keys[0]])
         else:
-            taken = self._offer(delivery, keys)
+            taken = self.offer(delivery, keys)
         self.recent.add((now - packet.departure) / 1e9)
         return taken
 
-    def _offer(self, delivery: Delivery, keys: Iterable[int]) -> bool:
-        stuck = [key for key in keys if (sink := self._sinks.get(key)) is not None and not sink.accept(delivery)]
+    def offer(self, delivery: Delivery, keys: Iterable[int]) -> bool:
+        """Offer a delivery to the sinks of these keys; False if some could not take it, and it waits for them."""
+        stuck = [key for key in keys if (sink := self.sinks.get(key)) is not None and not sink.accept(delivery)]
         if stuck:
-            self._stuck = (delivery, stuck)
+            self.stuck = (delivery, stuck)
         return not stuck
 
-    def _blame(self, edge: Edge, code: int) -> None:
+    def blame(self, edge: Edge, code: int) -> None:
+        """Nobody wanted an event of this code."""
         self.false_positives += 1
         if len(self._puzzles) == PUZZLES:
             self._puzzles.popleft()
@@ -380,7 +380,7 @@ class Receiver:
             if not keys:
                 self.unexplained += 1
             for key in keys:
-                if (sink := self._sinks.get(key)) is not None:
+                if (sink := self.sinks.get(key)) is not None:
                     sink.false_positives += 1
 
     def statistics(self) -> ReceiverStatistics:
@@ -390,8 +390,8 @@ class Receiver:
             self.matched,
             self.false_positives,
             self.unexplained,
-            self._window.duplicates,
-            self._window.late,
+            self.window.duplicates,
+            self.window.late,
             self.malformed,
             self.strangers,
             directed=self.directed,

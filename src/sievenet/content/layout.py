@@ -16,8 +16,8 @@ strings, payloads) goes event by event as ever.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -72,6 +72,8 @@ class Layout:
             for i, a in enumerate(schema.attributes)
             if a.values is not None or (a.type == "int" and a.lo)
         ]
+        #: From an event's values to its bytes, without a payload; None if there are bools.
+        self.writer = self._writer()
         #: Bytes of an event.
         self.size: Final = len(sample)
         assert self._type.itemsize == self.size
@@ -108,23 +110,30 @@ class Layout:
 
     def encode_one(self, event: Event) -> bytes | None:
         """A single event as `encode_event` writes it; None if that has to write it: bools, a payload."""
-        if self._bools or event.payload:
-            return None
-        values: Sequence[Any] = event.values
-        if self._others:
-            values = list(values)
-            for i, base, ordinals in self._others:
-                values[i] = values[i] - base if ordinals is None else ordinals[values[i]]
-        return self._whole.pack(self._opening, *values)
+        return None if self.writer is None or event.payload else self.writer(*event.values)
 
-    def decode_one(self, data: bytes) -> Event | None:
-        """The event in these bytes; None if it has to be decoded with all care: malformed, or not written so.
+    def _writer(self) -> Callable[..., bytes] | None:
+        pack, opening, others = self._whole.pack, self._opening, self._others
+        if self._bools or not others:
+            return None if self._bools else partial(pack, opening)
+
+        def write(*given: Any) -> bytes:
+            values = list(given)
+            for i, base, ordinals in others:
+                values[i] = values[i] - base if ordinals is None else ordinals[values[i]]
+            return pack(opening, *values)
+
+        return write
+
+    def decode_one(self, data: bytes, at: int = 0) -> Event | None:
+        """The event in these bytes from a place on; None if it has to be decoded with all care: malformed, or not
+        written so.
 
         In few steps, since most of what a single event costs is code that its process has not run for a while.
         """
-        if len(data) != self.size or self._bools or data[-1] or not data.startswith(self._opening):
+        if len(data) != at + self.size or self._bools or data[-1] or not data.startswith(self._opening, at):
             return None
-        found = self._values.unpack_from(data, len(self._opening))
+        found = self._values.unpack_from(data, at + len(self._opening))
         for value, (lo, hi) in zip(found, self._spans, strict=True):
             if not lo <= value <= hi:
                 return None

@@ -43,6 +43,8 @@ from sievenet.network.flow import MAX_CATEGORY
 
 __all__ = [
     "DATAGRAM_HEADER",
+    "FRONT",
+    "KIND",
     "MAX_BODY",
     "MAX_DATAGRAM",
     "MAX_NUMBER",
@@ -52,6 +54,7 @@ __all__ = [
     "Kind",
     "Packet",
     "category_of",
+    "datagram_alone",
     "decode",
     "encode",
     "encode_datagram",
@@ -70,6 +73,10 @@ _MAGIC: Final = 0x5356
 
 _DATAGRAM: Final = struct.Struct(">HBBHHIIQ")
 _PACKET: Final = struct.Struct(">HHBBQQQQQQ")
+#: Its beginning, which packets of one schema share: length, category and flags.
+KIND: Final = struct.Struct(">HHBB")
+#: A datagram of one packet before the packet's body.
+_ALONE: Final = struct.Struct(f">{_DATAGRAM.size}sHHBBQQQQQQ")
 
 #: Bytes before the first packet.
 DATAGRAM_HEADER: Final = _DATAGRAM.size
@@ -208,6 +215,10 @@ def encode_header(
     return _DATAGRAM.pack(_MAGIC, VERSION, kind, count, window, *numbers, token)
 
 
+#: What is in front of a single packet in its datagram where datagrams have no numbers: the same in all.
+FRONT: Final = encode_header(0, 1, 0)
+
+
 def batches(encoded: Iterable[bytes], full: int = FULL_DATAGRAM) -> Iterator[list[bytes]]:
     """Packets in groups that fit a datagram each; one that is longer than `full` travels alone."""
     group: list[bytes] = []
@@ -307,6 +318,17 @@ def packets_within(data: bytes, at: int) -> list[Packet]:
     if at != len(data):
         raise CodecError(expected="a packet header", got=f"{len(data) - at} bytes", where=f"byte {at}")
     return found
+
+
+def datagram_alone(packet: Packet) -> bytes:
+    """The datagram of one packet, as `encode_datagram` and `encode_packet` make it; `struct.error` if it cannot be."""
+    body, code = packet.body, packet.code
+    return (
+        _ALONE.pack(
+            FRONT, len(body), packet.category, packet.flags, 0, code >> 64, code & _LOW,
+            packet.publisher, packet.incarnation, packet.sequence, packet.departure,
+        ) + body
+    )  # fmt: skip
 
 
 def packet_alone(data: bytes, head: bytes) -> Packet | None:

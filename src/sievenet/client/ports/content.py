@@ -23,7 +23,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Iterable
-from functools import lru_cache
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -32,7 +32,16 @@ import numpy.typing as npt
 from sievenet.access.quota import Bucket
 from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst
-from sievenet.client.ports.datagrams import arrivals_of, count_in, outlets_of, owners_of, sender_of
+from sievenet.client.ports.datagrams import (
+    Target,
+    arrivals_of,
+    count_in,
+    outlets_of,
+    owner_at,
+    owners_of,
+    sender_of,
+    target_of,
+)
 from sievenet.client.ports.identity import publisher_number
 from sievenet.client.ports.pacing import BURST, FIRST, MANY, RATE, TURN, Gathering, weight
 from sievenet.client.ports.port import DataPort, Deliver, enlarge
@@ -40,17 +49,16 @@ from sievenet.control.protocol import DataEndpoint
 from sievenet.dataplane import namespaces
 from sievenet.dataplane.packet import (
     DATAGRAM_HEADER,
-    PACKET_HEADER,
+    FRONT,
     Packet,
-    encode_datagram,
+    datagram_alone,
     encode_packet,
     header,
     packet_alone,
     packets_of,
-    publisher_at,
 )
 from sievenet.errors import CodecError, Unavailable
-from sievenet.index.address import CONTENT_PORT, CONTENT_PREFIX, TOGETHER, Head
+from sievenet.index.address import CONTENT_PORT, CONTENT_PREFIX, TOGETHER
 
 __all__ = ["ContentPort"]
 
@@ -64,32 +72,14 @@ _NAP: Final = 0.001
 
 #: Packets that come together from which on the rest is read with one call.
 _SEVERAL: Final = 4
+#: Single packets that are paid for at once.
+_AT_ONCE: Final = 32
 #: Seconds that a packet may take through the network.
 _FLIGHT: Final = 0.05
 
-_Target = tuple[str, int, int, int]
-
-#: What is in front of a single packet in its datagram; nothing in it differs from packet to packet.
-_HEAD: Final = encode_datagram(0, (b"",))
-assert len(_HEAD) == DATAGRAM_HEADER
-#: A datagram of one packet before the packet's body.
-_ALONE: Final = struct.Struct(f">{DATAGRAM_HEADER}sHHBBQQQQQQ")
-assert _ALONE.size == DATAGRAM_HEADER + PACKET_HEADER
-_LOW: Final = (1 << 64) - 1
-#: The first bytes of a content address: prefix and category.
-_PLACE: Final = struct.Struct(">HH")
-
-
-@lru_cache(maxsize=4096)
-def _owner(host: str, port: int) -> int:
-    """The publisher that sends from there; `host` as the system writes it."""
-    return publisher_at(socket.inet_pton(socket.AF_INET6, host.partition("%")[0]), port)
-
-
-@lru_cache(maxsize=65536)
-def _target(category: int, code: int) -> tuple[_Target, int]:
-    address, port, dscp = Head.of(category, code)
-    return (socket.inet_ntop(socket.AF_INET6, address.to_bytes(16, "big")), port, 0, 0), dscp
+#: A content address: prefix, category and as much of a code; and how a code ends that has no more.
+_PLACE: Final = struct.Struct(">HH12s")
+_SHORT: Final = bytes(4)
 
 
 def _check_address(address: str) -> None:
@@ -107,20 +97,25 @@ def _check_address(address: str) -> None:
 class ContentPort(DataPort):
     """A client's socket in its host's network."""
 
-    independent = True
+    independent = single = True
 
     def __init__(
         self, sock: socket.socket, publisher: int, deliver: Deliver, room: int = 0, whole: bool = False
     ) -> None:
         super().__init__(sock, deliver)
+        #: Where the last datagram came from that came alone, and the only publisher number that its packet may have.
+        self._source: tuple[str, int, int, int] | None = None
+        self._owner = 0
         #: Bytes of the longest datagram of several packets; 0 if switches take single ones alone.
         self._room = room
         self._publisher = publisher
         self._pace = Bucket(RATE, BURST)
         #: Single packets and bursts, in order, and how many packets that is.
-        self._queue: deque[tuple[bytes, _Target, int] | mmsg.Outlet] = deque()
+        self._queue: deque[tuple[bytes, Target, int] | mmsg.Outlet] = deque()
         self._queued = 0
         self._last = 0.0
+        #: Whether single packets have left since, and how many more are paid for.
+        self._lately, self._paid = False, 0
         #: Reads again, if it does not read at once when something comes.
         self._reading: asyncio.TimerHandle | None = None
         #: Whether all that waits is read with one call, for whom groups matter more than the first packet.
@@ -163,24 +158,10 @@ class ContentPort(DataPort):
         """Send packets, as fast as is good for them."""
         queue = self._queue
         if type(packets) is list and len(packets) == 1 and not queue:
-            # A single packet that nothing waits in front of, in few steps: a process that has just woken up has
-            # forgotten each of them.
             [packet] = packets
-            code, now = packet.code, time.monotonic()
-            if not code & 0xFFFFFFFF and self._pace.take(1.0, now):
-                address = _PLACE.pack(CONTENT_PREFIX, packet.category) + (code >> 32).to_bytes(12, "big")
-                place = socket.inet_ntop(socket.AF_INET6, address), CONTENT_PORT
-                body = packet.body
-                try:
-                    head = _ALONE.pack(
-                        _HEAD, len(body), packet.category, packet.flags, 0, code >> 64, code & _LOW,
-                        packet.publisher, packet.incarnation, packet.sequence, packet.departure,
-                    )  # fmt: skip
-                    self._socket.sendto(head + body, place)
-                    self._last = now
+            with suppress(struct.error, OverflowError):  # then it is said below what is wrong
+                if self.send_alone(datagram_alone(packet), packet.category, packet.code.to_bytes(16, "big")):
                     return True
-                except (OSError, struct.error):
-                    pass  # then it waits in the queue, which knows what to do, or says what is wrong
         if self._closed:
             raise Unavailable("The data port is closed")
         if isinstance(packets, Burst):
@@ -191,9 +172,32 @@ class ContentPort(DataPort):
             packets = Arrivals(packets.matrix)
         before = len(queue)
         for packet in packets:
-            target, dscp = _target(packet.category, packet.code)
-            queue.append((_HEAD + encode_packet(packet), target, dscp))
+            target, dscp = target_of(packet.category, packet.code)
+            queue.append((FRONT + encode_packet(packet), target, dscp))
         return self._queue_more(len(queue) - before)
+
+    def send_alone(self, datagram: bytes, category: int, code: bytes) -> bool:
+        """Send a packet at once, if nothing waits in front of it and it may go; False otherwise.
+
+        In few steps: a process that has just woken up has forgotten each of them.
+        """
+        if self._queue or not (self._paid or self._pay()) or not code.endswith(_SHORT):
+            return False
+        try:
+            # Not `inet_ntop`, which takes as long as all else here.
+            self._socket.sendto(datagram, (_PLACE.pack(CONTENT_PREFIX, category, code).hex(":", 2), CONTENT_PORT))
+        except OSError:
+            return False  # then it waits in the queue, which knows what to do
+        self._paid -= 1
+        self._lately = True
+        return True
+
+    def _pay(self) -> bool:
+        """Pay for some single packets to come, so that not each has to ask for the time."""
+        if self._closed or not self._pace.take(_AT_ONCE, time.monotonic()):
+            return False
+        self._paid = _AT_ONCE
+        return True
 
     def _together(self, burst: Burst) -> int:
         """How many packets of a burst may share a datagram."""
@@ -234,7 +238,7 @@ class ContentPort(DataPort):
             self._timer = self._loop.call_later(_NAP, self._again)
         self._departures.queued(self._queued)
 
-    def _send_some(self, first: tuple[bytes, _Target, int] | mmsg.Outlet, most: int) -> int:
+    def _send_some(self, first: tuple[bytes, Target, int] | mmsg.Outlet, most: int) -> int:
         """Send up to so many datagrams of what is first in the queue; returns how many."""
         if isinstance(first, mmsg.Outlet):
             return first.send(self._socket, min(most, TURN))
@@ -245,7 +249,7 @@ class ContentPort(DataPort):
             self._socket.sendto(data, target)
         return 1
 
-    def _send_marked(self, data: bytes, target: _Target, dscp: int) -> None:
+    def _send_marked(self, data: bytes, target: Target, dscp: int) -> None:
         mark = (socket.IPPROTO_IPV6, socket.IPV6_TCLASS, struct.pack("i", dscp << 2))
         self._socket.sendmsg([data], [mark], 0, target)
 
@@ -260,6 +264,8 @@ class ContentPort(DataPort):
             await self._departures.wait(ahead)
         if not ahead:
             # Whoever asks for this is about to change what packets under way still rely on.
+            if self._lately:
+                self._lately, self._last = False, time.monotonic()
             await asyncio.sleep(self._last + _FLIGHT - time.monotonic())
 
     async def arrived(self) -> None:
@@ -287,14 +293,16 @@ class ContentPort(DataPort):
         except OSError:
             return
         self.read += 1
-        owner = _owner(source[0], source[1])
-        packet = packet_alone(data, _HEAD)
-        several = False
-        if packet is None or packet.publisher != owner:
-            several = data[:DATAGRAM_HEADER] != _HEAD
-            self._take([(data, owner)])
-        elif owner != self._publisher:
-            self._deliver([packet])
+        if source != self._source:
+            self._source, self._owner = source, owner_at(source[0], source[1])
+        owner, several = self._owner, False
+        if self.alone is None or owner == self._publisher or not self.alone(data, owner):
+            packet = packet_alone(data, FRONT)
+            if packet is None or packet.publisher != owner:
+                several = data[:DATAGRAM_HEADER] != FRONT
+                self._take([(data, owner)])
+            elif owner != self._publisher:
+                self._deliver([packet])
         if self._paused:
             return
         if not several or self._inlet is None:
@@ -349,7 +357,7 @@ class ContentPort(DataPort):
         for _ in range(most):
             try:
                 data, (host, port, *_rest) = self._socket.recvfrom(_WIDEST)
-                found.append((data, _owner(host, port)))
+                found.append((data, owner_at(host, port)))
                 self.read += 1
             except (BlockingIOError, InterruptedError):
                 break

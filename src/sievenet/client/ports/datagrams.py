@@ -25,9 +25,25 @@ from sievenet.client.ports import mmsg
 from sievenet.client.ports.burst import Arrivals, Burst, uniform
 from sievenet.content.layout import Bytes
 from sievenet.dataplane.packet import DATAGRAM_HEADER, encode_datagram, publisher_at
-from sievenet.index.address import CONTENT_PORT, CONTENT_PREFIX, SEVERAL_PORT, TOGETHER
+from sievenet.index.address import CONTENT_PORT, CONTENT_PREFIX, SEVERAL_PORT, TOGETHER, Head
 
-__all__ = ["arrivals_of", "count_in", "outlets_of", "owners_of", "sender_of"]
+__all__ = ["Target", "arrivals_of", "count_in", "outlets_of", "owner_at", "owners_of", "sender_of", "target_of"]
+
+#: Where a socket sends to, as the system writes it.
+Target = tuple[str, int, int, int]
+
+
+@lru_cache(maxsize=4096)
+def owner_at(host: str, port: int) -> int:
+    """The publisher that sends from there; `host` as the system writes it."""
+    return publisher_at(socket.inet_pton(socket.AF_INET6, host.partition("%")[0]), port)
+
+
+@lru_cache(maxsize=65536)
+def target_of(category: int, code: int) -> tuple[Target, int]:
+    """Where a packet of such a code goes, and the rest of the code that travels in its traffic class."""
+    address, port, dscp = Head.of(category, code)
+    return (socket.inet_ntop(socket.AF_INET6, address.to_bytes(16, "big")), port, 0, 0), dscp
 
 
 def outlets_of(burst: Burst, together: int) -> list[mmsg.Outlet] | None:

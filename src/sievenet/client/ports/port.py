@@ -25,7 +25,7 @@ from sievenet.client.ports.burst import Arrivals, Burst
 from sievenet.dataplane.packet import Packet
 from sievenet.errors import Unavailable
 
-__all__ = ["DataPort", "Deliver", "Departures", "dropped", "enlarge"]
+__all__ = ["Alone", "DataPort", "Deliver", "Departures", "dropped", "enlarge"]
 
 #: `SO_MEMINFO` of Linux: nine numbers, of which the last counts drops.
 _SO_MEMINFO: Final = 55
@@ -38,6 +38,8 @@ _LOOK: Final = 0.002
 
 #: Takes packets that came, singly or as a matrix (which iterates as packets).
 Deliver = Callable[[list[Packet] | Arrivals], None]
+#: Takes a datagram that came alone, of a publisher; False: it has to be given away as packets.
+Alone = Callable[[bytes, int], bool]
 
 
 class Departures:
@@ -82,10 +84,14 @@ class DataPort(ABC):
 
     #: Whether the plane forwards without the daemon.
     independent = False
+    #: Whether a packet may be sent with `send_alone`.
+    single = False
 
     def __init__(self, sock: socket.socket, deliver: Deliver) -> None:
         self._socket = sock
         self._deliver = deliver
+        #: Asked first about a datagram that comes alone, where datagrams have senders.
+        self.alone: Alone | None = None
         self._loop = asyncio.get_running_loop()
         self._departures = Departures()
         #: Sends again what could not go at once.
@@ -111,6 +117,10 @@ class DataPort(ABC):
     @abstractmethod
     def send(self, packets: Iterable[Packet] | Burst) -> bool:
         """Send packets. False: many wait already, `flushed` before sending more."""
+
+    def send_alone(self, datagram: bytes, category: int, code: bytes) -> bool:
+        """Send a datagram of one packet at once; False: it has to be given to `send`."""
+        return False
 
     async def arrived(self) -> None:
         """Wait until the other end has what was given to `send` so far, as far as that can be known here."""
