@@ -211,10 +211,12 @@ class Network:
 class Locally:
     """Deployed tables that follow subscriptions as they come, merged at once where one does not fit."""
 
-    def __init__(self, network: Network, limit: int, *, least: bool) -> None:
+    def __init__(self, network: Network, limit: int, *, least: bool, unused: int | None = None) -> None:
         self.network = network
         self.limit = limit
         self.least = least
+        #: Entries that a merge may leave unused before others are undone for them; None: any number.
+        self.unused = unused
         self.deployments = {switch: Deployment(1) for switch in network.topology.switches}
         network.fresh()
 
@@ -239,6 +241,8 @@ class Locally:
                 deployment.put_all(entries.items())
                 if len(deployment) > limit:
                     deployment.fit(limit, least=self.least, near=entries)
+                    if self.unused is not None and len(deployment) < limit - self.unused:
+                        deployment.relax(limit)
                 deployment.forget()
 
     def refit(self, sample: Sample) -> None:

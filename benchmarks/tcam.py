@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks._market import market
 from benchmarks._tcam_network import Locally, Network
-from benchmarks._tcam_requests import Requests
+from benchmarks._tcam_requests import Requests, Spent
 from benchmarks._tcam_scenes import (
     BITS,
     BUDGET,
@@ -35,6 +35,7 @@ from benchmarks._tcam_scenes import (
 from benchmarks.harness import Bench, Report, most
 from sievenet.control.aggregation import Sample
 from sievenet.control.config import ControlConfig
+from sievenet.control.deployment.deployment import kernels
 from sievenet.index import Plan
 from sievenet.network import Random, Topology
 from sievenet.tuning.splits import split_points
@@ -55,6 +56,9 @@ GOALS = {
     "pattern_growth_100_to_300_switches": "<= 4",
 }
 
+#: How often the same requests come with and without a limit.
+_ROUNDS = 5
+
 #: Attributes that tell quotes apart: of the market's history, and of a made one.
 _TELLING = ("symbol", "close", "price")
 
@@ -67,6 +71,8 @@ def run(bench: Bench) -> Report:
     small = Random.build(switches=few, degree=3.0, hosts=few * 14, seed=1)
     with bench.step("requests that trigger merges"):
         _requests(report, small, bench.size(1_100, quick=60), bench.size(100, quick=20))
+    with bench.step("entries that merges leave unused"):
+        _unused(report, small, bench.size(1_200, quick=80), bench.size(100_000, quick=400))
     random = shapes(bench.quick)["random"]
     _stock(bench, report, random, bench.size(4_000, quick=60), bench.size(40_000, quick=800))
     with bench.step("subscriptions that arrive, and hotspots that move"):
@@ -144,15 +150,43 @@ def _requests(report: Report, topology: Topology, subs: int, count: int) -> None
     rows = []
     for name, at_once in (("la_b", "nearest"), ("la_c", "least")):
         settings = msgspec.structs.replace(config, capacity=limit + 1, at_once=at_once)
-        # In turn, and of each request the middle of three.
-        turns = [(requests.spent(settings), requests.spent(config)) for _ in range(3)]
-        hit = np.array(turns[0][0].merged)
-        with_, base = (
-            np.median([each.seconds for each in some], axis=0)[hit].sum() for some in zip(*turns, strict=True)
-        )
-        report.goal(f"{name}_share_of_request", (with_ - base) / base if base else float("nan"))
-        rows.append([name, int(hit.sum()), *(f"{1e6 * each / max(1, hit.sum()):.0f}" for each in (base, with_))])
-    report.table("requests that make tables merge, us of processor time", ["", "requests", "free", "limited"], rows)
+        # In turn, either first as often as the other, and of each request the middle of all rounds.
+        found: dict[bool, list[Spent]] = {True: [], False: []}
+        for number in range(_ROUNDS):
+            for limited in (number % 2 == 0, number % 2 == 1):
+                found[limited].append(requests.spent(settings if limited else config))
+        hit = np.array(found[True][0].merged)
+        with_, base = (np.array([each.seconds for each in found[limited]])[:, hit] for limited in (True, False))
+        added = float(np.median(with_, axis=0).sum() / np.median(base, axis=0).sum() - 1) if hit.any() else float("nan")
+        report.goal(f"{name}_share_of_request", added)
+        each = with_.sum(axis=1) / base.sum(axis=1) - 1 if hit.any() else np.zeros(1)
+        times = (1e6 * np.median(some, axis=0).sum() / max(1, hit.sum()) for some in (base, with_))
+        rows.append([name, int(hit.sum()), *(f"{time:.0f}" for time in times), f"{each.min():.2f} to {each.max():.2f}"])
+    columns = ["", "requests", "free", "limited", "added in single rounds"]
+    report.table("requests that make tables merge, us of processor time", columns, rows)
+
+
+def _unused(report: Report, topology: Topology, subs: int, events: int) -> None:
+    """What it adds to the traffic that merges may leave entries unused: one request at a time."""
+    load = loads()["zipf"]
+    network = network_of(topology)
+    wanted = network.keys_of(load.subscriptions(subs).filters())
+    tables, _ = network.build(wanted)
+    sample = network.sample(load.events(events))
+    rows = []
+    for share in (0.5, 0.75):
+        limit = min(CAPACITY, half(tables, share))
+        for name, least in (("LA-B", False), ("LA-C", True)):
+            for unused in (0, int(kernels().slack(limit)), None):
+                local = Locally(network, limit, least=least, unused=unused)
+                local.add(wanted, 1)
+                deployed = local.tables()
+                left = [limit - len(deployed[switch]) for switch in tables if len(tables[switch]) > limit]
+                added = network.carried(sample, deployed, tables).added
+                some = "any" if unused is None else unused
+                rows.append([name, limit, some, f"{np.mean(left or [0]):.1f}", max(left, default=0), f"{added:.2%}"])
+    columns = ["", "capacity", "may be unused", "unused on average", "at most", "added"]
+    report.table("entries that merges leave unused", columns, rows)
 
 
 def _stock(bench: Bench, report: Report, topology: Topology, subs: int, events: int) -> None:

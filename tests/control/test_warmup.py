@@ -58,9 +58,9 @@ def test_nothing_is_left_to_compile_where_tables_have_limits():
         wire = wires.attach(switch, 1000)
         registrations.offer(wire, [1])
         registrations.want(wire, [Dz(i, 7).key, Dz(i, 100).key])
-        holdings.advance(registrations.changes(holdings))
+        holdings.advance(registrations.changes(holdings.switches))
     registrations.unwant(wire, [Dz(i, 7).key])
-    holdings.advance(registrations.changes(holdings))
+    holdings.advance(registrations.changes(holdings.switches))
     assert holdings.merged
     assert known() == before
 

@@ -233,7 +233,7 @@ class Lane:
             puts = Puts.of((not part.entry.wants, part.add, part.wire, part.keys) for part in batch)
             desk.order(self, mine, puts, len(batch), partial(self._told, batch))
         else:
-            self._go_on(batch, 0, Changes() if mine.away else mine.changes(self.holdings or None))
+            self._go_on(batch, 0, Changes() if mine.away else mine.changes(self.holdings.switches))
 
     def _told(self, batch: list[Part], changes: Changes) -> None:
         """What somebody else worked out."""

@@ -238,7 +238,7 @@ def test_a_long_life_needs_no_more_room_than_what_there_is():
     assert deployment.table == deployed(ideal, deployment.merges, 1)
     assert len(deployment) <= 20
     assert len(deployment._arrays.nodes) <= 512
-    assert deployment._sets.words <= 4
+    assert deployment.sets.words <= 4
 
 
 def flows(table):

@@ -31,8 +31,8 @@ class Side:
     def attach(self, host: int, port: int) -> int:
         return self.wires.attach(self.hosts[host].switch, port)
 
-    def advance(self) -> tuple[dict[str, int], dict[str, list], dict[str, list]]:
-        found = self.registrations.changes(self.holdings)
+    def advance(self, refits: list[str] | None = None) -> tuple[object, ...]:
+        found = self.registrations.changes(self.holdings.switches)
         if not self.together:
             found = Changes(
                 {switch: list(some) for switch, some in found.first.items()},
@@ -40,10 +40,17 @@ class Side:
                 dict(found.between),
                 found.used,
             )
-        needs = self.holdings.advance(found)
+        needs = self.holdings.advance(found, refits or [])
+        began: list[int] = []
+        self.rooms.begin("lane", needs, lambda: began.append(1), lambda error: None)
         told = [{switch: list(some) for switch, some in step.items()} for step in (found.first, found.second)]
-        self.holdings.settle(needs)
-        return needs, told[0], told[1]
+        self.rooms.found(next(iter(self.holdings.switches)), "lane", 3)  # somebody looked
+        self.holdings.settle([*needs, "elsewhere"])
+        self.rooms.cancel("lane")
+        return needs, told[0], told[1], began
+
+    def numbers(self) -> list[list[list[int]]]:
+        return [self.rooms.tables.tolist(), self.rooms.part("lane").tolist()]
 
 
 def test_room_that_is_never_made_ends_with_an_error(monkeypatch):
@@ -81,8 +88,43 @@ def test_one_call_does_what_many_do(seed, least):
         for switch, table in sides[0].holdings.items():
             assert table.table == sides[1].holdings[switch].table
             assert len(table) == table.told <= max(1, limit)
+        assert sides[0].numbers() == sides[1].numbers()
     assert sides[0].holdings.merged == sides[1].holdings.merged
     assert not limit or limit > 20 or sides[0].holdings.merged
+
+
+def _all_by_one_port(table):
+    return {key: frozenset({1}) | ports for key, ports in table.items()}
+
+
+@pytest.mark.parametrize("seed", seeds(4))
+def test_limits_and_transforms_may_come_and_go(seed):
+    """What is not for the one call, now and then, is done beside it."""
+    sides = [Side(9, False, together) for together in (True, False)]
+    random_ = random.Random(seed)
+    switches = list(sides[0].holdings.switches)
+    for side in sides:
+        side.registrations.offer(side.attach(0, 7), [1])
+    for _ in range(50):
+        switch, what, limit = random_.choice(switches), random_.randrange(6), random_.randrange(1, 20)
+        key = 1 << 9 | random_.getrandbits(9)
+        host, port = random_.randrange(len(sides[0].hosts)), 1000 + random_.randrange(40)
+        for side in sides:
+            if what == 0:
+                side.rooms.resize(switch, limit)
+            elif what == 1 and switch in side.holdings:
+                side.holdings.divert(switch, [_all_by_one_port] if limit % 2 else [])
+            elif what == 2 and switch in side.holdings and switch != switches[0]:
+                side.holdings.close(switch)
+            elif what == 3 and switch not in side.holdings:
+                side.holdings.open(switch, side.registrations.table(switch))
+            side.registrations.want(side.attach(host, port), [key])
+        one, other = (side.advance([switch]) for side in sides)
+        assert one == other
+        assert sides[0].numbers() == sides[1].numbers()
+        for each, table in sides[0].holdings.items():
+            assert table.table == sides[1].holdings[each].table
+            assert len(table) <= max(1, sides[0].rooms.capacity[each] - 1)
 
 
 @pytest.mark.parametrize("least", [False, True])

@@ -23,7 +23,7 @@ Cost: O(depth) per changed entry; a merge that loses one is looked through until
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -41,7 +41,10 @@ from sievenet.control.deployment.tree.layout import (
     LENGTH,
     MERGE,
     MERGES,
+    PLACE,
+    PORTS,
     THERE,
+    TOLD,
     WANT,
     WANTED,
     WANTS,
@@ -66,21 +69,26 @@ class Deployment:
 
     def __init__(self, root: int, ideal: Table | None = None) -> None:
         self.root = root
-        self._sets = PortSets()
+        #: Which bit is which port.
+        self.sets = PortSets()
         self._arrays: Arrays = empty(*words_of(root))
+        #: Where the tree is, in numbers, for compiled code that follows many (`tree.sweep`).
+        self.place = np.zeros(PLACE, np.int64)
         self._transforms: tuple[Transform, ...] = ()
         #: The ideal table, if there are transforms; else it is what is wanted.
         self._ideal: dict[int, Ports] = {}
         self._stale = False
-        #: The arrays and ports that `where` was worked out for, and what it was.
-        self._where: tuple[Any, Any, bytes] = (None, None, b"")
-        #: Entries that the switch had when changes were last taken.
-        self.told = 0
+        self._say()
         self.put_all((ideal or {}).items())
         self.forget()
 
     def __len__(self) -> int:
         return self._arrays.nodes.item(ENTRIES)  # of node 0
+
+    @property
+    def told(self) -> int:
+        """Entries that the switch had when changes were last taken."""
+        return self._arrays.meta.item(TOLD)
 
     @property
     def table(self) -> dict[int, Ports]:
@@ -89,7 +97,7 @@ class Deployment:
 
     def kept(self) -> Callable[[], dict[int, Ports]]:
         """The table as it is now, worked out when somebody asks."""
-        a, sets = self._arrays, self._sets
+        a, sets = self._arrays, self.sets
         nodes = kernels().listed(a, 0, THERE)
         keys, lengths, masks = a.keys[nodes], a.nodes[nodes, LENGTH], a.masks[nodes, AS_ONE]
 
@@ -159,19 +167,17 @@ class Deployment:
     def forget(self) -> None:
         """What changed is not to be told."""
         kernels().forget(self._arrays)
-        self.told = len(self)
 
     def tell(self, room: int | None) -> Told:
         """What to tell the switch since the last time, with room for so many entries; and the most there are."""
-        rows, sets, most = kernels().steps(self._arrays, self.told, -1 if room is None else room)
-        self.told = len(self)
-        return rows, _each(self._sets, sets), int(most)
+        rows, sets, most = kernels().steps(self._arrays, -1 if room is None else room)
+        return rows, _each(self.sets, sets), int(most)
 
     # -- merging -----------------------------------------------------------------------------
 
     def merge(self, key: int) -> None:
         """Make all below a dz one entry."""
-        self._arrays = roomy(self._arrays, 6)
+        self._use(roomy(self._arrays, 6))
         hi, lo, length = words_of(key)
         kernels().merge_inside(self._arrays, np.uint64(hi), np.uint64(lo), length)
 
@@ -272,72 +278,69 @@ class Deployment:
 
     def want_rows(self, words: list[int], sets: Sequence[Ports]) -> None:
         """The same for rows of the words of a key, its length, and whether there is an entry; and the ports of each."""
-        known = [self._sets.known(ports) for ports in sets]
+        known = [self.sets.known(ports) for ports in sets]
         if None in known:
             self._learn(frozenset[int]().union(*sets))
-            known = [self._sets.known(ports) for ports in sets]
+            known = [self.sets.known(ports) for ports in sets]
         data = b"".join(each for each in known if each is not None)
-        self._arrays = roomy(self._arrays, 2 * len(sets))
+        self._use(roomy(self._arrays, 2 * len(sets)))
         masks = np.frombuffer(data, np.uint64).reshape(len(sets), -1)
         kernels().put_all(self._arrays, np.array(words, np.uint64).reshape(-1, 4), masks)
 
-    @property
-    def where(self) -> bytes:
-        """Where the tree is, in numbers of eight bytes, for compiled code that follows many (`tree.sweep`).
+    def _use(self, arrays: Arrays) -> None:
+        """The tree is in these arrays now."""
+        if arrays is not self._arrays:
+            self._arrays = arrays
+            self._say()
 
-        True as long as nothing changes it.
-        """
-        arrays, order, found = self._where
-        if arrays is not self._arrays or order is not self._sets.order:
-            arrays, order = self._arrays, self._sets.order
-            assert all(each.flags.c_contiguous for each in arrays)
-            places = *(each.ctypes.data for each in arrays), *arrays.masks.shape[::2], order.ctypes.data, len(order)
-            found = np.array(places, np.int64).tobytes()
-            self._where = arrays, order, found
-        return found
+    def _say(self) -> None:
+        """Say in `place` where the tree is."""
+        a = self._arrays
+        assert all(each.flags.c_contiguous for each in a)
+        self.place[:PORTS] = *(each.ctypes.data for each in a), *a.masks.shape[::2]
+        self._say_ports()
+
+    def _say_ports(self) -> None:
+        self.place[PORTS:] = self.sets.order.ctypes.data, len(self.sets.order)
 
     @property
     def plain(self) -> bool:
         """Whether there are no transforms."""
         return not self._transforms
 
-    def prepare(self, entries: int, ports: Ports) -> None:
+    def prepare(self, entries: int, ports: Collection[int]) -> None:
         """Make room for changes of so many entries, and know these ports."""
         self._learn(ports)
-        self._arrays = roomy(self._arrays, 2 * entries)
+        self._use(roomy(self._arrays, 2 * entries))
 
-    @property
-    def sets(self) -> PortSets:
-        """Which bit is which port."""
-        return self._sets
-
-    def _learn(self, ports: Ports) -> None:
+    def _learn(self, ports: Collection[int]) -> None:
         """Ports that were not in use before; the tree's sets are made wide enough."""
-        if len(self._sets) + len(ports) > 64 * self._sets.words:
+        if len(self.sets) + len(ports) > 64 * self.sets.words:
             self._renumber()
-        if self._sets.learn(ports):
-            self._arrays = wider(self._arrays, self._sets.words)
+        if self.sets.learn(ports):
+            self._use(wider(self._arrays, self.sets.words))
+        self._say_ports()
 
     def _renumber(self) -> None:
         """Give bits to the ports in use only: those of clients that are gone need none."""
-        a, old = self._arrays, self._sets
+        a, old = self._arrays, self.sets
         used = old.ports(np.bitwise_or.reduce(a.masks.reshape(-1, a.masks.shape[2]), axis=0).tobytes())
         if 2 * len(used) > len(old):
             return
-        self._sets = PortSets()
-        self._sets.learn(sorted(used))
-        masks = np.zeros((*a.masks.shape[:2], self._sets.words), np.uint64)
+        self.sets = PortSets()
+        self.sets.learn(sorted(used))
+        masks = np.zeros((*a.masks.shape[:2], self.sets.words), np.uint64)
         for at in zip(*np.nonzero(a.masks.any(axis=2)), strict=True):
-            data = self._sets.known(old.ports(a.masks[at].tobytes()))
+            data = self.sets.known(old.ports(a.masks[at].tobytes()))
             assert data is not None
             masks[at] = np.frombuffer(data, np.uint64)
-        self._arrays = a._replace(masks=masks)
+        self._use(a._replace(masks=masks))
 
     def _keys(self, nodes: Any) -> list[int]:
         return keys_of(self._arrays.keys[nodes], self._arrays.nodes[nodes, LENGTH])
 
     def _ports(self, nodes: Any, column: int) -> list[Ports]:
-        return _each(self._sets, self._arrays.masks[nodes, column])
+        return _each(self.sets, self._arrays.masks[nodes, column])
 
     def _listed(self, column: int, ports: int, below: int = 0) -> dict[int, Ports]:
         nodes = kernels().listed(self._arrays, below, column)
@@ -368,7 +371,7 @@ class Deployment:
 
     def _arrange(self, key: int, merges: Sequence[int]) -> None:
         """Have these merges at a dz and below it, and no others there."""
-        self._arrays = roomy(self._arrays, 2 * len(merges) + 4)
+        self._use(roomy(self._arrays, 2 * len(merges) + 4))
         rows = np.array([words_of(each) for each in merges], np.uint64).reshape(-1, 3)
         hi, lo, length = words_of(key)
         kernels().arrange(self._arrays, np.uint64(hi), np.uint64(lo), length, rows)
@@ -381,9 +384,9 @@ def kernels() -> Any:
     """The compiled code, loaded when a switch has a limit."""
     global _kernels
     if _kernels is None:
-        from sievenet.control.deployment.tree import choice, differences, merging, nodes, sweep
+        from sievenet.control.deployment.tree import choice, differences, merging, nodes, shares, sweep
 
-        parts = (nodes, merging, choice, differences, sweep)
+        parts = (nodes, merging, choice, differences, shares, sweep)
         _kernels = SimpleNamespace(**{name: each for part in parts for name, each in vars(part).items()})
     return _kernels
 

@@ -27,13 +27,16 @@ __all__ = ["CellTables", "DzTable", "Held"]
 class Held(ABC):
     """The deployed table of one lane on one switch."""
 
-    #: Entries that the switch had when changes were last taken.
-    told: int
     #: The most entries on the way through the last `steps`.
     most: int = 0
 
     @abstractmethod
     def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def told(self) -> int:
+        """Entries that the switch had when changes were last taken."""
 
     @property
     @abstractmethod
@@ -195,7 +198,7 @@ class CellTables(Held):
         return len(self.deployment)
 
     @property
-    def told(self) -> int:  # type: ignore[override]
+    def told(self) -> int:
         """Entries that the switch had when changes were last taken."""
         return self.deployment.told
 

@@ -15,17 +15,19 @@ Why nothing is lost: D₀ and D₁ both enclose I₀ (I₁ has all of it), D₁ 
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, KeysView, Sequence
 from itertools import count
 from typing import Any, Final
 
+from sievenet.control.deployment.board import Board
+from sievenet.control.deployment.deployment import kernels
 from sievenet.control.deployment.held import CellTables, DzTable, Held
 from sievenet.control.deployment.keys import Transform
 from sievenet.control.deployment.passage import deletions_first, peak
 from sievenet.control.deployment.rooms import Rooms
-from sievenet.control.deployment.sweep import slack, sweep
+from sievenet.control.deployment.sweep import Part
+from sievenet.control.deployment.tree.layout import ELSEWHERE, TOO_FAR
 from sievenet.control.registrations import Changes
-from sievenet.control.registrations.changes import Entries
 from sievenet.errors import InvalidInput
 from sievenet.network import Flow, FlowChange, FlowTable, difference
 
@@ -52,6 +54,8 @@ class Holdings:
         self._least = least
         self._form: type[DzTable | CellTables] = CellTables if cells else DzTable
         self._of: dict[str, Held] = {}
+        #: The tables that follow in one call: those of dz without transforms.
+        self._board = Board(rooms, who, category)
         self._transforms: dict[str, tuple[Transform, ...]] = {}
         #: How often a switch was left as it was, since others left no room.
         self._waits: dict[str, int] = {}
@@ -69,6 +73,11 @@ class Holdings:
     def __getitem__(self, switch: str) -> Held:
         return self._of[switch]
 
+    @property
+    def switches(self) -> KeysView[str]:
+        """Which switches have a table here."""
+        return self._of.keys()
+
     def items(self) -> Iterator[tuple[str, Held]]:
         """All of them."""
         return iter(self._of.items())
@@ -82,12 +91,15 @@ class Holdings:
     def open(self, switch: str, ideal: Iterable[Flow]) -> None:
         """A switch gets a limit, or a transform; the ideal table is what it has now."""
         if switch not in self._of:
-            self._of[switch] = self._form(self._category, self._root, ideal)
+            table = self._of[switch] = self._form(self._category, self._root, ideal)
+            if isinstance(table, DzTable):
+                self._board.put(switch, table)
 
     def close(self, switch: str) -> None:
         """A switch has the ideal table again."""
         self._of.pop(switch, None)
         self._transforms.pop(switch, None)
+        self._board.take(switch)
         self._rooms.settle(switch, self.who, 0)
 
     def divert(self, switch: str, transforms: Sequence[Transform]) -> None:
@@ -100,6 +112,10 @@ class Holdings:
         if not isinstance(table, DzTable):
             raise InvalidInput(expected="a table of dz", got="cells", where=f"divert at {switch}")
         table.transform(transforms)
+        if transforms:
+            self._board.take(switch)
+        else:
+            self._board.put(switch, table)
         self._untold.add(switch)
 
     # -- following the ideal table -----------------------------------------------------------
@@ -149,40 +165,38 @@ class Holdings:
             self._rooms.share(switch, self.who, len(deployment))
         return needs
 
-    def _sweep(self, changes: Changes, again: Container[str]) -> dict[str, int]:
+    def _sweep(self, changes: Changes, again: Collection[str]) -> dict[str, int]:
         """Let tables follow the first step, as many as can be in one call; returns the most entries on the way."""
-        some: list[tuple[str, DzTable, Entries]] = []
-        first, capacity = changes.first, self._rooms.capacity
-        for switch, entries in first.items():
-            table = self._of.get(switch)
-            # Their very types: to ask for others of the kind takes longer, and there are none.
-            if type(table) is not DzTable or type(entries) is not Entries or switch in again:
-                continue
-            if table.plain and switch in capacity:
-                some.append((switch, table, entries))
-        if not some:
-            return {}
-        switches, tables, parts = zip(*some, strict=True)
-        limits, found = self._rooms.limits(switches, self.who), {}
-        outcomes, batch = sweep(self._category, tables, parts, limits, least=self._least)
-        each = zip(switches, tables, limits, outcomes, strict=True)
-        for switch, table, limit, (merged, too_far, most, size, start, end) in each:
-            self.merged += merged
-            if too_far:  # merged halves became alike, and those around them
-                told = table.told
-                table.relax(limit)
-                now: Sequence[FlowChange] = self._told(switch, told)
-                most = max(table.most, table.told)
-            else:
-                table.most, table.told = most, size
-                now = batch.part(start, end)
-            found[switch] = most
-            if now:
-                first[switch] = now
+        swept, needs = self._board.sweep(changes, again, least=self._least), dict[str, int]()
+        if swept is None:
+            return needs
+        first, (outcomes, batch) = changes.first, swept
+        for switch, (state, most, start, end) in zip([*first], outcomes, strict=True):
+            if state:
+                if state == ELSEWHERE:
+                    continue
+                self.merged += 1
+                if state == TOO_FAR:  # merged halves became alike, and those around them
+                    needs[switch] = self._relaxed(switch, first)
+                    continue
+            needs[switch] = most
+            if end > start:
+                first[switch] = Part(batch, start, end)
             else:
                 del first[switch]
-        self._rooms.shares(switches, self.who, [table.told for table in tables])
-        return found
+        return needs
+
+    def _relaxed(self, switch: str, step: dict[str, Sequence[FlowChange]]) -> int:
+        """Undo merges of a table that has been merged too far, and tell what changed; returns the most on the way."""
+        table, limit = self._of[switch], self._rooms.limit(switch, self.who)
+        assert limit is not None
+        size = table.told
+        table.relax(limit)
+        step[switch] = self._told(switch, size)
+        if not step[switch]:
+            del step[switch]
+        self._rooms.share(switch, self.who, len(table))
+        return max(table.most, len(table))
 
     def fit(self, switch: str) -> None:
         """Follow the room at a switch without telling it, for it is read."""
@@ -201,7 +215,9 @@ class Holdings:
             if len(deployment) > limit:
                 deployment.fit(limit, least=self._least, near=near)
                 self.merged += 1
-                if len(deployment) < limit - slack(limit):  # merged halves became alike, and those around them
+                if len(deployment) < limit - kernels().slack(
+                    limit
+                ):  # merged halves became alike, and those around them
                     deployment.relax(limit)
             elif limit < 1:
                 deployment.fit(limit)
@@ -216,8 +232,9 @@ class Holdings:
 
     def settle(self, switches: Iterable[str]) -> None:
         """Nothing is under way there: each has its table."""
-        limited = [switch for switch in switches if switch in self._of and switch in self._rooms.capacity]
-        self._rooms.settle_all(limited, self.who, [len(self._of[switch]) for switch in limited])
+        for switch in self._board.settle(switches):
+            if switch in self._of and switch in self._rooms.capacity:
+                self._rooms.settle(switch, self.who, len(self._of[switch]))
 
     def steady(self, switch: str) -> bool:
         """Whether entries are for everything (one, or one per port), or there are none."""

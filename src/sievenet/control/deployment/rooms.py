@@ -14,16 +14,26 @@ room at another switch, its changes are put back (`Holder.put_back`), so that no
 
 Where there are as many holders as entries, there is no spare one.  Each table is then a single entry that matches
 everything and is only modified (`Holder.steady`).  Where even that is not enough, changes are refused.
+
+A request concerns some dozens of switches.  So the numbers are in columns, and compiled code reads and writes them for
+all of them at once (`tree.shares`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
+from sievenet.control.deployment.deployment import kernels
+from sievenet.control.deployment.tree.layout import CAPACITY, HELD, HOLDS, NO_LIMIT, SHARE, SHARES
 from sievenet.errors import Rejected, SievenetError
 
 __all__ = ["Holder", "Rooms"]
+
+Numbers = npt.NDArray[np.int64]
 
 
 class Holder(Protocol):
@@ -54,37 +64,6 @@ class _Claim:
         self.refuse = refuse
 
 
-class _Table:
-    """The table of a switch, and who has how much of it."""
-
-    __slots__ = ("capacity", "holds", "parts", "shares")
-
-    def __init__(self) -> None:
-        #: Entries that it holds, if there is a limit.
-        self.capacity: int | None = None
-        self.parts: dict[Hashable, _Part] = {}
-        #: Sums over its parts.
-        self.shares = self.holds = 0
-
-
-class _Part:
-    """What a holder has of a table: its share, and what it may hold just now."""
-
-    __slots__ = ("holds", "share", "table")
-
-    def __init__(self, table: _Table) -> None:
-        self.table = table
-        self.share = self.holds = 0
-
-    def set_share(self, entries: int) -> None:
-        self.table.shares += entries - self.share
-        self.share = entries
-
-    def set_holds(self, entries: int) -> None:
-        self.table.holds += entries - self.holds
-        self.holds = entries
-
-
 class Rooms:
     """Who has how much of which switch."""
 
@@ -92,9 +71,12 @@ class Rooms:
         #: Entries that a switch holds, of those that have a limit.
         self.capacity: dict[str, int] = {}
         self._holders: dict[Hashable, Holder] = {}
-        self._tables: dict[str, _Table] = {}
-        #: By holder and switch.
-        self._parts: dict[Hashable, dict[str, _Part]] = {}
+        #: The row of each switch in these and in those of `part`.
+        self._rows: dict[str, int] = {}
+        #: Per switch: its capacity, or less than none if there is no limit, and the sums over its parts.
+        self.tables: Numbers = np.empty((0, 3), np.int64)
+        #: Per holder, and then per switch: its share, and what it may hold just now.
+        self._parts: dict[Hashable, Numbers] = {}
         self._waiting: list[_Claim] = []
 
     def resize(self, switch: str, capacity: int | None) -> None:
@@ -103,7 +85,8 @@ class Rooms:
             self.capacity.pop(switch, None)
         else:
             self.capacity[switch] = capacity
-        self._table(switch).capacity = capacity
+        at = self.row(switch)
+        self.tables[at, CAPACITY] = NO_LIMIT if capacity is None else capacity
 
     def join(self, who: Hashable, holder: Holder) -> None:
         """A holder comes, or another stands for it."""
@@ -112,90 +95,83 @@ class Rooms:
     def leave(self, who: Hashable) -> None:
         """A holder has nothing any more."""
         self._holders.pop(who, None)
-        for part in self._parts.pop(who, {}).values():
-            part.set_share(0)
-            part.set_holds(0)
-            del part.table.parts[who]
+        part = self._parts.pop(who, None)
+        if part is not None:
+            self.tables[:, SHARES:] -= part
         self._waiting = [claim for claim in self._waiting if claim.who != who]
         self.retry()
 
     # -- numbers -----------------------------------------------------------------------------
 
-    def _table(self, switch: str) -> _Table:
-        found = self._tables.get(switch)
+    def row(self, switch: str) -> int:
+        """The row of a switch; there are rows enough from now on."""
+        found = self._rows.get(switch)
         if found is None:
-            found = self._tables[switch] = _Table()
+            found = self._rows[switch] = len(self._rows)
+            more = found + 1 - len(self.tables)
+            if more > 0:
+                more = max(more, len(self.tables))  # twice as many
+                self.tables = np.pad(self.tables, ((0, more), (0, 0)))
+                self._parts = {who: np.pad(part, ((0, more), (0, 0))) for who, part in self._parts.items()}
+            self.tables[found] = NO_LIMIT, 0, 0
         return found
 
-    def _part(self, switch: str, who: Hashable) -> _Part:
-        mine = self._parts.get(who)
-        if mine is None:
-            mine = self._parts[who] = {}
-        found = mine.get(switch)
+    def part(self, who: Hashable) -> Numbers:
+        """What a holder has of each switch."""
+        found = self._parts.get(who)
         if found is None:
-            table = self._table(switch)
-            found = mine[switch] = table.parts[who] = _Part(table)
+            found = self._parts[who] = np.zeros((len(self.tables), 2), np.int64)
         return found
 
-    def _parts_at(self, switches: Collection[str], who: Hashable) -> list[_Part]:
-        mine = self._parts.setdefault(who, {})
-        return [mine.get(switch) or self._part(switch, who) for switch in switches]
+    def _set(self, switch: str, who: Hashable, column: int, entries: int) -> None:
+        at = self.row(switch)
+        part = self.part(who)
+        self.tables[at, SHARES + column] += entries - part[at, column]
+        part[at, column] = entries
 
     def limit(self, switch: str, who: Hashable) -> int | None:
         """Most entries that a holder's table should have; less than one: a single entry for everything."""
-        return self.limits((switch,), who)[0] if switch in self.capacity else None
-
-    def limits(self, switches: Collection[str], who: Hashable) -> list[int]:
-        """The same for several switches that have a capacity."""
-        parts = zip(switches, self._parts_at(switches, who), strict=True)
-        return [self.capacity[switch] - 1 - part.table.shares + part.share for switch, part in parts]
+        capacity = self.capacity.get(switch)
+        if capacity is None:
+            return None
+        at = self._rows[switch]
+        return capacity - 1 - self.tables.item(at, SHARES) + self.part(who).item(at, SHARE)
 
     def room(self, switch: str, who: Hashable) -> int | None:
         """Most entries that a holder may have at any moment, as things are."""
-        part = self._part(switch, who)
-        capacity = part.table.capacity
-        return None if capacity is None else capacity - part.table.holds + part.holds
+        capacity = self.capacity.get(switch)
+        if capacity is None:
+            return None
+        at = self._rows[switch]
+        return capacity - self.tables.item(at, HELD) + self.part(who).item(at, HOLDS)
 
     def busy(self, switch: str, who: Hashable) -> bool:
         """Whether others have more for the moment than they are to have."""
-        parts = self._table(switch).parts
-        return any(part.holds > part.share for each, part in parts.items() if each != who)
+        at = self.row(switch)
+        return any(part[at, HOLDS] > part[at, SHARE] for each, part in self._parts.items() if each != who)
 
     def free(self, switch: str) -> int:
         """Entries that nobody has, but for the spare one."""
-        return self.capacity[switch] - 1 - self._table(switch).shares
+        return self.capacity[switch] - 1 - self.tables.item(self._rows[switch], SHARES)
 
     def share(self, switch: str, who: Hashable, entries: int) -> None:
         """A holder's table is to have so many entries."""
-        self.shares((switch,), who, (entries,))
-
-    def shares(self, switches: Collection[str], who: Hashable, entries: Iterable[int]) -> None:
-        """The same for several switches."""
-        for part, number in zip(self._parts_at(switches, who), entries, strict=True):
-            if part.share != number:
-                part.set_share(number)
+        self._set(switch, who, SHARE, entries)
 
     def hold(self, switch: str, who: Hashable, entries: int) -> None:
         """A holder may have so many entries while its changes are under way."""
-        part = self._part(switch, who)
-        if entries > part.holds:
-            part.set_holds(entries)
+        at = self.row(switch)
+        if entries > self.part(who)[at, HOLDS]:
+            self._set(switch, who, HOLDS, entries)
 
     def found(self, switch: str, who: Hashable, entries: int) -> None:
         """A holder has so many entries: somebody looked."""
-        self._part(switch, who).set_holds(entries)
+        self._set(switch, who, HOLDS, entries)
 
     def settle(self, switch: str, who: Hashable, entries: int) -> None:
         """A holder's table has so many entries, and nothing is under way."""
-        self.settle_all((switch,), who, (entries,))
-
-    def settle_all(self, switches: Collection[str], who: Hashable, entries: Iterable[int]) -> None:
-        """The same for several switches."""
-        for part, number in zip(self._parts_at(switches, who), entries, strict=True):
-            if part.share != number:
-                part.set_share(number)
-            if part.holds != number:
-                part.set_holds(number)
+        self._set(switch, who, SHARE, entries)
+        self._set(switch, who, HOLDS, entries)
 
     # -- changes -----------------------------------------------------------------------------
 
@@ -217,12 +193,9 @@ class Rooms:
         for claim in list(self._waiting):
             if claim not in self._waiting:
                 continue
-            lacking = self._lacking(claim.who, claim.needs)
+            lacking = self._taken(claim.who, claim.needs)
             if not lacking:
                 self._waiting.remove(claim)
-                for part, entries in zip(self._parts_at(claim.needs, claim.who), claim.needs.values(), strict=True):
-                    if entries > part.holds:
-                        part.set_holds(entries)
                 claim.go()
                 continue
             for switch in lacking:
@@ -240,22 +213,37 @@ class Rooms:
 
     def _too_small(self, switch: str, who: Hashable) -> bool:
         """Whether a holder's share never fits, with as few entries as can be for each of the others."""
-        known, least = self._holders, self._part(switch, who).share
-        for each, share in self._shares(switch).items():
-            if each != who:
-                least += max(1, known[each].least(switch)) if each in known else share
+        known, shares = self._holders, self._shares(switch)
+        least = shares.pop(who, 0)
+        for each, share in shares.items():
+            least += max(1, known[each].least(switch)) if each in known else share
         return self.capacity[switch] < least
+
+    def _taken(self, who: Hashable, needs: Mapping[str, int]) -> list[str]:
+        """Hold what is needed if there is room for all of it now; else the switches at which there is too little."""
+        try:
+            at = np.array([self._rows[switch] for switch in needs], np.int64)
+        except KeyError:  # one that never had a limit
+            at = np.array([self.row(switch) for switch in needs], np.int64)
+        most = np.array([*needs.values()], np.int64)
+        if self.capacity and kernels().claimed(self.tables, self.part(who), at, most):
+            return []
+        found = self._lacking(who, needs)
+        if not found:
+            for switch, entries in needs.items():
+                self.hold(switch, who, entries)
+        return found
 
     def _lacking(self, who: Hashable, needs: Mapping[str, int]) -> list[str]:
         """The switches at which there is too little room now."""
         found = []
-        for (switch, entries), part in zip(needs.items(), self._parts_at(needs, who), strict=True):
-            capacity, held = part.table.capacity, part.table.holds
-            if capacity is None or held > capacity:
+        for switch, entries in needs.items():
+            room = self.room(switch, who)
+            if room is None or self.tables[self._rows[switch], HELD] > self.capacity[switch]:
                 continue  # a limit that is new: the sooner less is there, the better
-            room = capacity - held + part.holds
             # What stays must leave the spare entry to whoever needs one.
-            if entries > room or (part.share >= room and not self._spare(switch, who)):
+            share = self.part(who)[self._rows[switch], SHARE]
+            if entries > room or (share >= room and not self._spare(switch, who)):
                 found.append(switch)
         return found
 
@@ -265,7 +253,8 @@ class Rooms:
 
     def _shares(self, switch: str) -> dict[Hashable, int]:
         """Who is to have how much of a switch."""
-        return {who: part.share for who, part in self._table(switch).parts.items() if part.share}
+        at = self.row(switch)
+        return {who: share for who, part in self._parts.items() if (share := part.item(at, SHARE))}
 
     def _steady(self, switch: str) -> Callable[[Hashable], bool]:
         return lambda who: who not in self._holders or self._holders[who].steady(switch)

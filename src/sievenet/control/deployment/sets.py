@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import compress
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +14,24 @@ __all__ = ["PortSets"]
 
 #: Sets that are remembered.
 _KNOWN = 1 << 14
+
+
+#: What digits say.
+_BITS: Final = bytes(byte == ord("1") for byte in range(256))
+
+
+class _Known(dict[bytes, Ports]):
+    """Sets by their bytes; one that is not there is made."""
+
+    def __init__(self, port: list[int]) -> None:
+        self._port = port
+
+    def __missing__(self, data: bytes) -> Ports:
+        if len(self) > _KNOWN:
+            self.clear()
+        bits = bin(int.from_bytes(data, "little"))[:1:-1].encode().translate(_BITS)
+        found = self[data] = frozenset(compress(self._port, bits))
+        return found
 
 
 class PortSets:
@@ -24,7 +44,9 @@ class PortSets:
         #: The ports in the order of their bits.
         self.order = np.zeros(0, np.uint32)
         self._bytes: dict[Ports, bytes] = {}
-        self._ports: dict[bytes, Ports] = {}
+        self._ports = _Known(self._port)
+        #: The set of some bytes; no call in Python where it is remembered.
+        self.ports: Callable[[bytes], Ports] = self._ports.__getitem__
 
     def learn(self, ports: Iterable[int]) -> bool:
         """Give bits to ports that have none; whether that takes more words."""
@@ -50,27 +72,13 @@ class PortSets:
                 if bit is None:
                     return None
                 mask |= 1 << bit
-            found = self._keep(mask.to_bytes(8 * self.words, "little"), ports)
-        return found
-
-    def ports(self, data: bytes) -> Ports:
-        """The set of some bytes."""
-        found = self._ports.get(data)
-        if found is None:
-            mask = int.from_bytes(data, "little")
-            found = frozenset(port for bit, port in enumerate(self._port) if mask >> bit & 1)
-            self._keep(data, found)
+            if len(self._bytes) > _KNOWN:
+                self._bytes.clear()
+            found = self._bytes[ports] = mask.to_bytes(8 * self.words, "little")
         return found
 
     def __len__(self) -> int:
         return len(self._port)
-
-    def _keep(self, data: bytes, ports: Ports) -> bytes:
-        if len(self._ports) > _KNOWN:
-            self._forget()
-        self._bytes[ports] = data
-        self._ports[data] = ports
-        return data
 
     def _forget(self) -> None:
         self._bytes.clear()

@@ -7,11 +7,11 @@ switch gets a part of them, and flows come into being when somebody looks into o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import repeat
 from operator import attrgetter
-from typing import Final, Generic, TypeVar, overload
+from typing import Final, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from sievenet.index import CODE_BITS, Dz
 from sievenet.index.code import joined
 from sievenet.network import Add, Delete, Flow, FlowChange, Match, Modify
 
-__all__ = ["HEAD", "Changes", "Entries", "changes_in"]
+__all__ = ["HEAD", "Changes", "Columns", "Entries", "changes_in"]
 
 T = TypeVar("T")
 _Words = npt.NDArray[np.uint64]
@@ -34,8 +34,20 @@ _CHANGES: Final = (Delete, Add, Modify, Delete)
 _NOWHERE: Final = np.zeros((0, 3), np.uint64)
 
 
+class Columns(NamedTuple):
+    """Rows of changes (`columns`)."""
+
+    #: The names of switches, by number.
+    names: Sequence[str]
+    #: All dz concerned: the words of a key, left-aligned, and its length.
+    places: _Words
+    numbers: _Numbers
+
+
 class Entries(Sequence[FlowChange]):
     """What changes at a switch that makes a table of its own of it (`deployment`): flows are made if somebody looks."""
+
+    __slots__ = ("_step", "end", "start")
 
     def __init__(self, step: _Step, start: int, end: int) -> None:
         self._step = step
@@ -43,16 +55,11 @@ class Entries(Sequence[FlowChange]):
         self.start, self.end = start, end
 
     @property
-    def columns(self) -> tuple[_Words, _Numbers]:
-        """All dz concerned (the words of a key, left-aligned, and its length), and the columns."""
-        return self._step.tables.places, self._step.tables.numbers
-
-    @property
     def places(self) -> list[list[int]]:
         """All dz concerned."""
         return self._step.tables.listed
 
-    @cached_property
+    @property
     def rows(self) -> list[tuple[int, frozenset[int] | None]]:
         """A number among them, and the ports, or None for an entry that goes."""
         sets = self._step.tables.sets
@@ -63,7 +70,7 @@ class Entries(Sequence[FlowChange]):
         return self.end - self.start
 
     def __iter__(self) -> Iterator[FlowChange]:
-        return map(self.__getitem__, range(len(self)))
+        return map(self._change, self.rows)
 
     @overload
     def __getitem__(self, at: int) -> FlowChange: ...
@@ -74,7 +81,10 @@ class Entries(Sequence[FlowChange]):
     def __getitem__(self, at: int | slice) -> FlowChange | Sequence[FlowChange]:
         if isinstance(at, slice):
             return list(self)[at]
-        place, ports = self.rows[at]
+        return self._change(self.rows[at])
+
+    def _change(self, row: tuple[int, frozenset[int] | None]) -> FlowChange:
+        place, ports = row
         hi, lo, length = self.places[place]
         dz = Dz(joined(hi, lo) >> (CODE_BITS - length), length)
         flow = Flow(Match(self._step.tables.category, dz), ports or frozenset(), dz.length)
@@ -92,6 +102,8 @@ class Changes(msgspec.Struct):
     between: dict[str, Sequence[Flow]] = {}
     #: Every wire in use where anything changed.
     used: int = 0
+    #: What all this says, where somebody makes tables of their own of it.
+    columns: Columns | None = None
 
     def __bool__(self) -> bool:
         return bool(self.first or self.second)
@@ -197,7 +209,7 @@ def changes_in(
     keys: _Words,
     numbers: _Numbers,
     used: int,
-    apart: Container[str] = (),
+    apart: Collection[str] = (),
     places: _Words = _NOWHERE,
 ) -> Changes:
     """What columns say.  Switches that are `apart` have `Entries` of the `places`, and nothing in between."""
@@ -205,7 +217,7 @@ def changes_in(
     tables = _Tables(category, keys, numbers, places)
     at = HEAD + sets + ports
     first = _Step(tables, at + 2 * firstly, rows)
-    found = Changes({}, {}, {}, used)
+    found = Changes({}, {}, {}, used, Columns(names, places, numbers) if apart else None)
     for name, *part in _shares(numbers, names, at, firstly):
         found.first[name] = Entries(first, *part) if name in apart else _Part(first, _changes, *part)
     at += 2 * firstly + 3 * rows

@@ -19,7 +19,7 @@ from sievenet.control.registrations.trie.kernels import leading
 from sievenet.control.registrations.trie.layout import ADDED, GROWN, LESSENED, NOTHING
 from sievenet.jit import compiled
 
-__all__ = ["sound", "written"]
+__all__ = ["key", "sound", "written"]
 
 #: What a row says.
 ADD, MODIFY, DELETE = 1, 2, 3
@@ -35,7 +35,7 @@ _HALF = np.uint64(29)
 
 
 @compiled
-def _key(hi: np.uint64, lo: np.uint64, length: int) -> tuple[np.uint64, np.uint64]:
+def key(hi: np.uint64, lo: np.uint64, length: int) -> tuple[np.uint64, np.uint64]:
     """Left-aligned bits as a key: behind a leading one, at the right."""
     if length == 0:
         return _NONE, _ONE
@@ -78,7 +78,7 @@ def written(places: _Words, rows: _Words, masks: _Words, ports: _Numbers, switch
     count, words = rows.shape[0], masks.shape[1] // 2
     keys = np.empty((2, places.shape[0]), np.uint64)
     for i in range(places.shape[0]):
-        keys[0, i], keys[1, i] = _key(places[i, 0], places[i, 1], int(places[i, 2]))
+        keys[0, i], keys[1, i] = key(places[i, 0], places[i, 1], int(places[i, 2]))
     # Sets of wires, each once.
     size = 16
     while size < 4 * count:

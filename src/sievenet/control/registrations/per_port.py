@@ -27,7 +27,7 @@ cell of it, and once for every cell below it that shares wires with it.  The res
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from sievenet.control.registrations.changes import Changes
@@ -146,7 +146,7 @@ class PortRegistrations:
 
     # -- tables ----------------------------------------------------------------------------
 
-    def changes(self, _apart: Container[str] | None = None) -> Changes:
+    def changes(self, _apart: Collection[str] = ()) -> Changes:
         """What the switches must be told since the last time, in two steps; the same for all switches."""
         found, used = _Found({}, {}, {}), 0
         dead, self._dead = self._dead, 0

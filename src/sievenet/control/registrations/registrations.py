@@ -53,7 +53,7 @@ cases apart when adding, and more when removing; the tables are the same.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 
 from sievenet.control.registrations.changes import Changes, changes_in
 from sievenet.control.registrations.trie import Puts, Trie
@@ -133,7 +133,7 @@ class Registrations:
 
     # -- tables ----------------------------------------------------------------------------
 
-    def changes(self, apart: Container[str] | None = None) -> Changes:
+    def changes(self, apart: Collection[str] = ()) -> Changes:
         """What the switches must be told since the last time, in two steps; `apart` as in `changes_in`."""
         found, wires = self._tree.walked(self._dead), self._wires
         self._dead = 0
@@ -145,7 +145,7 @@ class Registrations:
         from sievenet.control.registrations.columns import written
 
         keys, rows = written(found.places, found.rows, found.masks, wires.exits, len(wires.names))
-        return changes_in(self.category, wires.names, keys, rows, used, apart or (), found.places)
+        return changes_in(self.category, wires.names, keys, rows, used, apart, found.places)
 
     def table(self, switch: str) -> list[Flow]:
         """The flows that a switch should have."""

@@ -18,6 +18,7 @@ from sievenet.control.deployment.tree.layout import (
     CHANGED,
     CLOSE,
     DELETE,
+    ENTRIES,
     LENGTH,
     MERGE,
     MERGES,
@@ -27,15 +28,17 @@ from sievenet.control.deployment.tree.layout import (
     OPEN,
     PARENT,
     THERE,
+    TOLD,
     WAS,
     ZERO,
 )
 from sievenet.control.deployment.tree.merging import STACK
 from sievenet.control.deployment.tree.nodes import collected, equal, prune
+from sievenet.control.registrations.columns import key
 from sievenet.control.registrations.trie.kernels import shared
 from sievenet.jit import compiled
 
-__all__ = ["changes", "forget", "listed", "steps"]
+__all__ = ["changes", "forget", "listed", "steps", "write_steps"]
 
 _NONE = np.uint64(0)
 #: Numbers that are sorted one by one.
@@ -63,33 +66,40 @@ def forget(a: Any) -> None:
         a.nodes[a.changed[i], CHANGED] = 0
     for i in range(count):
         prune(a, a.changed[i])
+    a.meta[TOLD] = a.nodes[0, ENTRIES]
 
 
 @compiled
-def steps(a: Any, size: int, room: int) -> Any:
-    """Rows of what to do and a dz (key and length), the ports of each, and the most entries on the way.
+def steps(a: Any, room: int) -> Any:
+    """Rows of what to do and a dz (its key in two words, its length), the ports of each, the most entries on the way.
 
-    There are `size` entries, and there is room for so many (-1: any number).
+    There is room for so many entries (-1: any number).
     """
-    found = changes(a)
+    rows = np.empty((3 * a.meta[NOTED], 4), np.uint64)
+    ports = np.empty((3 * a.meta[NOTED], a.masks.shape[2]), np.uint64)
+    at, most = write_steps(a, room, rows, ports, 0)
+    return rows[:at], ports[:at], most
+
+
+@compiled
+def write_steps(a: Any, room: int, rows: Any, ports: Any, first: int) -> Any:
+    """The same, written from a row on; returns where they end, and the most entries."""
+    found, size = changes(a), a.meta[TOLD]
     nodes, count = a.nodes, found.size
-    rows = np.empty((3 * count, 4), np.uint64)
-    ports = np.empty((3 * count, a.masks.shape[2]), np.uint64)
     new = 0
     for i in range(count):
         new += not nodes[found[i], BEFORE]
-    at = 0
     if room < 0 or size + new <= room:
-        at = _in_order(a, found, rows, ports, at, False)
+        at = _in_order(a, found, rows, ports, first, False)
     else:
-        at = _by_regions(a, found, size, room, rows, ports)
+        at = _by_regions(a, found, size, room, rows, ports, first)
     most = held = size
-    for i in range(at):
+    for i in range(first, at):
         what = np.int64(rows[i, 0])
         held += (what in (ADD, OPEN)) - (what in (DELETE, CLOSE))
         most = max(most, held)
     forget(a)
-    return rows[:at], ports[:at], most
+    return at, most
 
 
 @compiled
@@ -116,7 +126,7 @@ def _sort(numbers: Any) -> None:
 
 
 @compiled
-def _by_regions(a: Any, found: Any, size: int, room: int, rows: Any, ports: Any) -> Any:
+def _by_regions(a: Any, found: Any, size: int, room: int, rows: Any, ports: Any, at: int) -> Any:
     nodes, count, gap = a.nodes, found.size, 1
     while 3 * gap < count:
         gap = 3 * gap + 1
@@ -142,7 +152,6 @@ def _by_regions(a: Any, found: Any, size: int, room: int, rows: Any, ports: Any)
             regions += 1
         growth[regions - 1] += nodes[node, THERE] - nodes[node, BEFORE]
     first[regions] = count
-    at = 0
     turn = np.empty(regions, np.int64)
     for i in range(regions):
         turn[i] = (growth[i] + count) * regions + i
@@ -158,7 +167,7 @@ def _by_regions(a: Any, found: Any, size: int, room: int, rows: Any, ports: Any)
                 if what == CLOSE:
                     at = _in_order(a, some, rows, ports, at, True)
                 _row(a, some[0], what, rows, at)
-                _in_use(a, some[0], ports[at])
+                _in_use(a, some[0], ports[at, : a.masks.shape[2]])
                 at += 1
         else:
             at = _in_order(a, some, rows, ports, at, False)
@@ -168,8 +177,8 @@ def _by_regions(a: Any, found: Any, size: int, room: int, rows: Any, ports: Any)
 
 @compiled
 def _row(a: Any, node: int, what: int, rows: Any, at: int) -> None:
-    rows[at, 0], rows[at, 1], rows[at, 2] = np.uint64(what), a.keys[node, 0], a.keys[node, 1]
-    rows[at, 3] = np.uint64(a.nodes[node, LENGTH])
+    rows[at, 0], rows[at, 3] = np.uint64(what), np.uint64(a.nodes[node, LENGTH])
+    rows[at, 1], rows[at, 2] = key(a.keys[node, 0], a.keys[node, 1], a.nodes[node, LENGTH])
 
 
 @compiled

@@ -40,9 +40,25 @@ BEST = 7
 # Columns of `masks`.
 WANT, INNER, GIVES, AS_ONE, WAS = range(5)
 SETS = 5
-# What `meta` counts: nodes made, the first free one, nodes in `changed`, entries of the ideal table.
-MADE, FREE, NOTED, WANTS = range(4)
+# What `meta` counts: nodes made, the first free one, nodes in `changed`, entries of the ideal table, and those that the
+# switch had when changes were last taken.
+MADE, FREE, NOTED, WANTS, TOLD = range(5)
+NUMBERS = 5
 _LINE = 64
+#: What a place says: addresses of the arrays, nodes there is room for, words of a set, the address of ports by bit and
+#: how many these are.
+NODES, KEYS, MASKS, CHEAPEST, NODES_CHANGED, COUNTS, ROOM, WORDS, PORTS, KNOWN = range(10)
+PLACE = 10
+#: What becomes of a switch (`STATE`): it is told what follows, and was merged or not; so much was merged that some can
+#: be undone (nothing is told then); its table is not here. Further the most entries on the way, and where its rows
+#: begin and end.
+FOLLOWS, MERGED, TOO_FAR, ELSEWHERE = range(4)
+STATE, MOST, START, END = range(4)
+#: Who has how much of a switch (`rooms`): columns per switch, what stands for a capacity where there is no limit, and
+#: columns per holder and switch.
+CAPACITY, SHARES, HELD = range(3)
+NO_LIMIT = -1
+SHARE, HOLDS = range(2)
 #: What a row of changes says.
 ADD, MODIFY, DELETE, OPEN, CLOSE = range(5)
 
@@ -66,7 +82,7 @@ def empty(hi: int, lo: int, length: int, words: int = 1) -> Arrays:
     keys = np.zeros((16, 2), np.uint64)
     keys[0] = hi, lo
     masks = np.zeros((16, SETS, words), np.uint64)
-    meta = np.array([1, -1, 0, 0], np.int64)
+    meta = np.array([1, -1, 0, 0, 0], np.int64)
     return Arrays(nodes, keys, masks, nodes.view(np.float64), np.zeros(16, np.int64), meta)
 
 

@@ -314,10 +314,12 @@ def arrange(a: Any, hi: Any, lo: Any, length: int, merges: Any) -> None:
 
 
 @compiled
-def put_each(a: Any, rows: Any, sets: Any) -> None:
-    """Entries of the ideal table change: rows of a key, its length and whether there is one; there must be room."""
-    stale, count = np.empty(rows.shape[0], np.int64), 0
-    lost = np.empty((rows.shape[0] + 1, a.masks.shape[2]), np.uint64)
+def put_each(a: Any, rows: Any, sets: Any, stale: Any, lost: Any) -> None:
+    """Entries of the ideal table change: rows of a key, its length and whether there is one; there must be room.
+
+    `stale` and `lost` are places to write to: a number for each row, a set for each and one more.
+    """
+    count, words = 0, a.masks.shape[2]
     for i in range(rows.shape[0]):
         its = lost[count]
         merge = _put(a, rows[i, 0], rows[i, 1], np.int64(rows[i, 2]), np.int64(rows[i, 3]), sets[i], its)
@@ -325,7 +327,7 @@ def put_each(a: Any, rows: Any, sets: Any) -> None:
         for j in range(count):
             if stale[j] == merge:
                 known = True
-                for w in range(its.size):
+                for w in range(words):
                     lost[j, w] |= its[w]
         if not known:
             stale[count] = merge
@@ -338,4 +340,4 @@ def put_each(a: Any, rows: Any, sets: Any) -> None:
 @compiled
 def put_all(a: Any, rows: Any, sets: Any) -> None:
     """The same, to be called from outside."""
-    put_each(a, rows, sets)
+    put_each(a, rows, sets, np.empty(rows.shape[0], np.int64), np.empty((rows.shape[0] + 1, sets.shape[1]), np.uint64))
