@@ -303,11 +303,6 @@ class Deployment:
     def _say_ports(self) -> None:
         self.place[PORTS:] = self.sets.order.ctypes.data, len(self.sets.order)
 
-    @property
-    def plain(self) -> bool:
-        """Whether there are no transforms."""
-        return not self._transforms
-
     def prepare(self, entries: int, ports: Collection[int]) -> None:
         """Make room for changes of so many entries, and know these ports."""
         self._learn(ports)
