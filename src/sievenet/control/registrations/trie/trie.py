@@ -17,7 +17,6 @@ import numpy.typing as npt
 from sievenet.control.registrations.trie.layout import IDLE, ITEMS, LIVE, MADE, REMEMBERED, Arrays, Told, empty
 from sievenet.control.registrations.trie.puts import Puts, listed, words_of
 from sievenet.control.routes import Ways, Wires
-from sievenet.errors import InvalidInput
 from sievenet.index import CODE_BITS, Dz
 from sievenet.index.code import joined
 
@@ -45,6 +44,9 @@ class Trie:
         self._kinds: list[int] = []
         self._whose: list[int] = []
         self._keys: list[int] = []
+        #: Those that came before them, and how many they are.
+        self._noted: list[Puts] = []
+        self._before = 0
         #: Made with the first registration: a process that has none need not wait for compiled code.
         self._arrays: Arrays | None = None
 
@@ -66,26 +68,45 @@ class Trie:
         change = some if adding else -some
         self.count += change
         self._uses[wire] = max(uses, 0) + change
-        if len(self._keys) >= _KEPT:
-            self._carry_out()
-            if self.heedless:
-                self.forget()
+        if self._before + len(self._keys) >= _KEPT:
+            self._relieve()
 
     def put_all(self, puts: Puts) -> None:
         """Register and take back many, in this order."""
         self._carry_out()
-        count = len(puts.wires)
-        if not count:
+        if not len(puts.wires):
             return
-        from sievenet.control.registrations.trie.kernels import register, tally
+        from sievenet.control.registrations.trie.kernels import register
 
-        uses = self._counts()
-        if puts.wires.max() >= len(uses):
-            raise InvalidInput(expected=f"wires below {len(uses)}", got=int(puts.wires.max()), where="puts")
-        for wire in tally(uses, puts.kinds, puts.wires).tolist():
+        self._count(puts)
+        register(self._with_room(len(puts.wires)), *puts)
+
+    def note(self, puts: Puts) -> None:
+        """The same, but not before somebody asks, or there are many."""
+        if self._keys:
+            self._noted.append(self._listed())
+            self._before += len(self._noted[-1].wires)
+        if len(puts.wires):
+            self._count(puts)
+            self._noted.append(puts)
+            self._before += len(puts.wires)
+        if self._before >= _KEPT:
+            self._relieve()
+
+    def _relieve(self) -> None:
+        """Carry out what waits, since it is much."""
+        self._carry_out()
+        if self.heedless:
+            self.forget()
+
+    def _count(self, puts: Puts) -> None:
+        """How much is registered with these, and the ways of wires that come into use by them."""
+        from sievenet.control.registrations.trie.kernels import tally
+
+        fresh, more = tally(self._counts(), puts.kinds, puts.wires)
+        self.count += more
+        for wire in fresh.tolist():
             self._learn(wire)
-        self.count += 2 * int((puts.kinds & 1).sum()) - count
-        register(self._with_room(count), puts.kinds, puts.wires, puts.highs, puts.lows)
 
     def forget(self) -> None:
         """What is registered now is what the switches know."""
@@ -141,17 +162,22 @@ class Trie:
     def _carry_out(self) -> Arrays | None:
         """Everything that waits; afterwards masks are as wide as those of the wires."""
         a = self._arrays
-        some = len(self._keys)
+        some = self._before + len(self._keys)
         if not some and (a is None or a.ways.shape[2] == self._wires.outs.shape[1]):
             return a
         a = self._with_room(some)
         if some:
             from sievenet.control.registrations.trie.kernels import register
 
-            kinds, whose, keys = self._kinds, self._whose, self._keys
-            self._kinds, self._whose, self._keys = [], [], []
-            register(a, np.array(kinds, np.int64), np.array(whose, np.int64), *words_of(keys))
+            noted, self._noted, self._before = [*self._noted, self._listed()], [], 0
+            register(a, *map(np.concatenate, zip(*noted, strict=True)))
         return a
+
+    def _listed(self) -> Puts:
+        """What came last, no longer in lists."""
+        kinds, whose, keys = self._kinds, self._whose, self._keys
+        self._kinds, self._whose, self._keys = [], [], []
+        return Puts(np.array(kinds, np.int64), np.array(whose, np.int64), *words_of(keys))
 
     def _with_room(self, some: int) -> Arrays:
         """Room for so many requests, and masks as wide as they have to be."""
