@@ -98,13 +98,19 @@ class Wires:
         self.life[wire] = self.life.get(wire, 0) + 1
         self._number[switch, port] = wire
         self.out[switch] |= 1 << wire
-        while wire >= len(self.owners):  # twice as many words
-            self.owners = np.concatenate([self.owners, np.zeros_like(self.owners)])
-            self.exits = np.concatenate([self.exits, np.zeros_like(self.exits)])
-            self.outs = np.concatenate([self.outs, np.zeros_like(self.outs)], axis=1)
+        while wire >= len(self.owners):
+            self._widen()
         number = self.owners[wire] = self._numbers[switch]
         self.exits[wire] = port
         self.outs[number, wire // 64] |= np.uint64(1 << wire % 64)
+
+    def _widen(self) -> None:
+        """A fifth more words, and one at least: whoever works with masks works with all of them, used or not."""
+        switches, words = self.outs.shape
+        more = 1 + words // 5
+        self.owners = np.concatenate([self.owners, np.zeros(64 * more, self.owners.dtype)])
+        self.exits = np.concatenate([self.exits, np.zeros(64 * more, self.exits.dtype)])
+        self.outs = np.concatenate([self.outs, np.zeros((switches, more), np.uint64)], axis=1)
 
     def _let_go(self, wire: int) -> None:
         switch, port = self.owner[wire], self.port[wire]

@@ -13,6 +13,7 @@ from sievenet.control.configurators.packed import pack, unpack
 from sievenet.control.registrations import Puts, Registrations
 from sievenet.control.registrations.changes import HEAD
 from sievenet.control.registrations.trie import Trie
+from sievenet.control.registrations.trie.layout import aligned
 from sievenet.control.routes import Routes, Wires
 from sievenet.control.trees import TreeKeeper
 from sievenet.errors import CodecError
@@ -75,6 +76,13 @@ def test_what_is_noted_is_registered_as_soon_as_somebody_asks(seed, monkeypatch)
             assert one_by_one(3, wires, one.walked()) == one_by_one(3, wires, other.walked())
     assert len(one) == len(other)
     assert list(one.table(-1)) == list(other.table(-1))
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (3, 2, 12), (7,)])
+def test_rows_begin_where_lines_of_the_cache_do(shape):
+    array = aligned(shape, np.int64)
+    assert (array.shape, array.dtype, array.flags.c_contiguous) == (shape, np.int64, True)
+    assert array.ctypes.data % 64 == 0
 
 
 @pytest.mark.parametrize("seed", seeds(6))

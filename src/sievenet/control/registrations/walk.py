@@ -114,7 +114,8 @@ def walk(a: Arrays, owners: _Ints, outs: _Words, alive: _Words) -> Told:
     """
     nodes, words = a.nodes, a.ways.shape[2]
     places, found = np.empty((64, 3), np.uint64), 0
-    rows, masks, told = np.empty((64, 4), np.uint64), np.empty((64, 2 * words), np.uint64), 0
+    some = 4 * outs.shape[0]  # a node concerns every switch at most
+    rows, masks, told = np.empty((some, 4), np.uint64), np.empty((some, 2 * words), np.uint64), 0
     used = np.zeros(words, np.uint64)
     # Level by level T, F, T', F': while a node is visited, those of all above it are there.
     levels = np.zeros((131, 4, words), np.uint64)

@@ -19,7 +19,8 @@ A set of wires is a row of words here, and a Python integer everywhere else.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,7 @@ __all__ = [
     "ZERO",
     "Arrays",
     "Told",
+    "aligned",
     "empty",
 ]
 
@@ -66,6 +68,8 @@ MADE, FREE, LIVE, ITEMS, FREE_ITEM, REMEMBERED, IDLE = range(7)
 TO, FRM = range(2)
 #: What a change is, in the first step and in the second.
 NOTHING, ADDED, GROWN, COVERED, LESSENED, DELETED = range(6)
+#: Bytes of a line of the processor's cache.
+_LINE: Final = 64
 
 
 class Arrays(NamedTuple):
@@ -92,6 +96,14 @@ class Told(NamedTuple):
     masks: npt.NDArray[np.uint64]
     #: All wires in use at those nodes.
     used: npt.NDArray[np.uint64]
+
+
+def aligned(shape: tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A new array whose rows begin where a line of the cache does, if they are as long: each costs one line less."""
+    size = math.prod(shape) * np.dtype(kind).itemsize
+    room = np.empty(size + _LINE, np.uint8)
+    begin = -room.ctypes.data % _LINE
+    return room[begin : begin + size].view(kind).reshape(shape)
 
 
 def empty(words: int) -> Arrays:

@@ -14,7 +14,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sievenet.control.registrations.trie.layout import IDLE, ITEMS, LIVE, MADE, REMEMBERED, Arrays, Told, empty
+from sievenet.control.registrations.trie.layout import (
+    IDLE,
+    ITEMS,
+    LIVE,
+    MADE,
+    REMEMBERED,
+    Arrays,
+    Told,
+    aligned,
+    empty,
+)
 from sievenet.control.registrations.trie.puts import Puts, listed, words_of
 from sievenet.control.routes import Ways, Wires
 from sievenet.index import CODE_BITS, Dz
@@ -242,7 +252,7 @@ def _roomy(array: _Array, size: int) -> _Array:
     """The array with at least so many rows, at least twice as many as before if it has to grow."""
     if len(array) >= size:
         return array
-    larger = np.empty((max(size, 2 * len(array)), *array.shape[1:]), array.dtype)
+    larger = aligned((max(size, 2 * len(array)), *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger
 
