@@ -123,16 +123,26 @@ def test_who_comes_back_while_others_send_again_is_told_to_do_so_too():
     run(main())
 
 
-def test_who_asks_for_marks_has_them_before_anything_is_sent_again():
+def test_a_subscription_under_way_has_its_marks_before_anything_is_sent_again():
     async def main():
         net = Publishers("a")
         await net.keep()
+        stands = asyncio.Event()
+
+        async def subscribe():
+            await net.custody.mended(NUMBER, asyncio.current_task())
+            await stands.wait()
+            return await net.custody.marks(NUMBER)
+
+        marks = asyncio.create_task(subscribe())
+        await asyncio.sleep(0)
         with net.custody.mending(NUMBER):
-            marks = asyncio.create_task(net.custody.marks(NUMBER))
-            await net.told("a")
             again = asyncio.create_task(net.custody.again(NUMBER))
             for _ in range(10):
                 await asyncio.sleep(0)
+            assert not net.words("a")
+            stands.set()
+            await net.told("a")
             assert not any(word.again for word in net.words("a"))
             net.do("a")
             assert await marks == {"a": (7, 100)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +101,7 @@ class Components:
         sent again that a matcher lost: they are older than the subscription.
         """
         if isinstance(message, p.Subscribe):
-            await self.hybrid.settled(message.category)
+            await self.hybrid.settled(message.category, asyncio.current_task())
         if not isinstance(message, p.Unadvertise | p.Leave):
             return None
         if not (trouble := await self.hybrid.departure.passed(client)):

@@ -52,14 +52,15 @@ class Custody:
         self._kept: dict[int, dict[str, deque[tuple[int, float]]]] = {}
         #: The same: the last mark that it has told.
         self._marks: dict[int, dict[str, tuple[int, int]]] = {}
-        #: Questions for marks that have not begun, the last ones, and whose turn it is.
+        #: Questions for marks that have not begun, and whose turn it is.
         self._rounds: dict[int, asyncio.Task[dict[str, tuple[int, int]]]] = {}
-        self._asking: dict[int, asyncio.Task[dict[str, tuple[int, int]]]] = {}
         self._turns: dict[int, asyncio.Lock] = {}
         self._tasks = Tasks()
         #: Failures of each category that are being mended, and what says that they are.
         self._mending: Counter[int] = Counter()
         self._mended: dict[int, asyncio.Event] = {}
+        #: Subscriptions that have begun while nothing was mended, and are under way.
+        self._under_way: dict[int, set[asyncio.Task[Any]]] = {}
         #: Publishers that have yet to send again, by category; with the word that says so, 0 if they have not heard it.
         self._owed: dict[int, dict[str, int]] = {}
 
@@ -95,7 +96,7 @@ class Custody:
         One round of questions at a time: whoever asks while one is under way shares the next.
         """
         if number not in self._rounds:
-            self._rounds[number] = self._asking[number] = self._tasks.begin(self._round(number))
+            self._rounds[number] = self._tasks.begin(self._round(number))
         return await asyncio.shield(self._rounds[number])
 
     async def _round(self, number: int) -> dict[str, tuple[int, int]]:
@@ -175,14 +176,21 @@ class Custody:
         if not self._mending[number]:
             self._mended.pop(number).set()
 
-    async def mended(self, number: int) -> None:
-        """Wait until nothing of a category is mended any more, but not for ever."""
+    async def mended(self, number: int, work: asyncio.Task[Any] | None = None) -> None:
+        """Wait until nothing of a category is mended any more, but not for ever.
+
+        From then on nothing is sent again before ``work`` is done, unless it takes long.
+        """
         try:
             async with asyncio.timeout(LONGEST):
                 while number in self._mended:
                     await self._mended[number].wait()
         except TimeoutError:
             log.warning("category %d: what a matcher lost is not made good after %g s", number, LONGEST)
+        if work is not None:
+            under_way = self._under_way.setdefault(number, set())
+            under_way.add(work)
+            work.add_done_callback(under_way.discard)
 
     async def pause(self, number: int) -> None:
         """Returns when publishers send nothing; whoever does not answer is not waited for."""
@@ -190,9 +198,9 @@ class Custody:
         await self._all(self._orders.give(each, order, PAUSE) for each in self._publishing(number))
 
     async def again(self, number: int) -> None:
-        """Have publishers send what they kept, and go on; who is asking for marks has the answer first."""
-        if number in self._asking:
-            await asyncio.wait({self._asking[number]}, timeout=PAUSE)
+        """Have publishers send what they kept, and go on; subscriptions that are under way know their marks first."""
+        if first := self._under_way.get(number, set()) - {asyncio.current_task()}:
+            await asyncio.wait(first, timeout=PAUSE)
         await self._all(self._return(number, each, True) for each in self._publishing(number))
 
     async def _return(self, number: int, client: str, keep: bool) -> None:

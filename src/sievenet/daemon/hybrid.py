@@ -331,9 +331,9 @@ class Hybrid:
         """Whether something of a category goes through a matcher."""
         return any(each.regions(number) for each in self.matchers.values())
 
-    async def settled(self, number: int) -> None:
-        """Returns when nothing is sent again."""
-        await self._custody.mended(number)
+    async def settled(self, number: int, work: asyncio.Task[Any] | None = None) -> None:
+        """Returns when nothing is sent again; nothing will be before this work is done, if it does not take long."""
+        await self._custody.mended(number, work)
 
     async def subscribed(self, client: str, id: int) -> list[tuple[int, int, int]]:
         """A subscription stands in the switches; returns when it stands in matchers too.
