@@ -74,7 +74,7 @@ class Board:
             for i, entries, port in missing.tolist():
                 tables[switches[i]][0].prepare(entries, (port,) if port else ())
         else:
-            raise RuntimeError(f"expected room for a step of changes once it is made, got none in {len(missing)} tables")
+            raise RuntimeError(f"expected room for changes once it is made, got none in {len(missing)} tables")
         outcomes: list[list[int]] = found.tolist()
         return outcomes, Told(self._category, *told)
 
