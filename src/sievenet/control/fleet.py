@@ -47,7 +47,7 @@ class Fleet:
         self.wires = Wires(topology)
         self.trees = trees
         self.routes = [Routes(self.wires, tree) for tree in trees.trees]
-        self.board = Switchboard(self._all_up, config.retry, self._saw)
+        self.board = Switchboard(self.up, config.retry, self._saw)
         #: Who works out what changes, if not this process; and how many partitions have their turn, if not all.
         self.desk = Desk(self.board, self.wires, config) if config.mode in ("sna", "sna-lb") else None
         self.turns = Turns(config.staff) if config.mode == "sea" else None
@@ -67,10 +67,6 @@ class Fleet:
     def up(self, switch: str) -> bool:
         """Whether a switch is in use or being prepared."""
         return switch not in self.trees.down_switches or switch in self.joining
-
-    def _all_up(self, switches: Collection[str]) -> Collection[str]:
-        """Those of them that are in use or being prepared."""
-        return [s for s in switches if self.up(s)] if self.trees.down_switches else switches
 
     def switch_changed(self, switch: str, up: bool) -> None:
         """A switch came up or went down."""

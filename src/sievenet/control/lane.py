@@ -104,8 +104,6 @@ class Lane:
         #: What a rollout that waits for room carries out.
         self._batch_waiting: tuple[list[Part], set[str]] | None = None
         self._dz = Dz.of_key(prefix)
-        #: Which dz of an entry lie here, if it may have others.
-        self._mine = None if prefix == 1 else self.holds
         self._pumping = False
         #: Somebody else works out what changes.
         self._asked = False
@@ -170,12 +168,19 @@ class Lane:
 
     def register(self, part: Part) -> None:
         """Change the registrations for a part, at once."""
-        wants, r = part.entry.wants, self.registrations
-        part.enter(self._mine)
+        entry, wire, r = part.entry, part.wire, self.registrations
         if part.add:
-            (r.want if wants else r.offer)(part.wire, part.keys)
+            entry.keys += tuple(part.keys)
+            (r.want if entry.wants else r.offer)(wire, part.keys)
         else:
-            (r.unwant if wants else r.withdraw)(part.wire, part.keys)
+            mine = entry.keys
+            if self.prefix == 1:
+                entry.keys = ()
+            else:
+                mine = tuple(key for key in mine if self.holds(key))
+                entry.keys = tuple(key for key in entry.keys if not self.holds(key))
+            (r.unwant if entry.wants else r.withdraw)(wire, mine)
+            part.keys = mine
 
     def holds(self, key: int) -> bool:
         """Whether a dz or cell lies in this lane's partition."""
@@ -221,16 +226,13 @@ class Lane:
         if desk is None or not desk.open or not isinstance(mine, Registrations):
             self._take_home()
             desk = None
+        for part in batch:
+            self.register(part)
         if desk is not None and batch and isinstance(mine, Registrations):
             self._asked = True
-            for part in batch:
-                part.enter(self._mine)
             puts = Puts.of((not part.entry.wants, part.add, part.wire, part.keys) for part in batch)
-            mine.note(puts)
             desk.order(self, mine, puts, len(batch), partial(self._told, batch))
         else:
-            for part in batch:
-                self.register(part)
             self._go_on(batch, 0, Changes() if mine.away else mine.changes(self.holdings.switches))
 
     def _told(self, batch: list[Part], changes: Changes) -> None:

@@ -57,20 +57,6 @@ class Part:
         self.keys = keys
         self.job = job
 
-    def enter(self, holds: Callable[[int], bool] | None) -> None:
-        """Note in the entry where it is registered; what is taken back is where it was, as far as a lane `holds` it."""
-        entry = self.entry
-        if self.add:
-            entry.keys += tuple(self.keys)
-            return
-        mine = entry.keys
-        if holds is None:
-            entry.keys = ()
-        else:
-            mine = tuple(key for key in mine if holds(key))
-            entry.keys = tuple(key for key in entry.keys if not holds(key))
-        self.keys = mine
-
     def done(self, error: SievenetError | None = None) -> None:
         """Report to whoever asked."""
         if self.job is not None:

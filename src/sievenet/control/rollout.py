@@ -19,7 +19,7 @@ refusal instead of success, without starting another step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from sievenet.errors import SievenetError
@@ -34,8 +34,8 @@ Step = Mapping[str, Sequence[FlowChange]]
 class Outlet(Protocol):
     """What a rollout needs of the controller."""
 
-    def apply(self, rollout: Rollout, changes: Step) -> None:
-        """Send changes to switches."""
+    def apply(self, rollout: Rollout, switch: str, changes: Sequence[FlowChange]) -> None:
+        """Send changes to a switch."""
 
     def read(self, rollout: Rollout, switch: str) -> None:
         """Ask a switch for its table."""
@@ -43,8 +43,8 @@ class Outlet(Protocol):
     def read_later(self, rollout: Rollout, switch: str) -> None:
         """Ask a switch for its table after a delay."""
 
-    def up(self, switches: Collection[str]) -> Collection[str]:
-        """Those of the switches that are in use."""
+    def up(self, switch: str) -> bool:
+        """Whether a switch is in use."""
 
 
 class Rollout:
@@ -85,20 +85,17 @@ class Rollout:
 
     def start(self) -> None:
         """Begin; ends at once if there is nothing to do."""
-        unknown = self._outlet.up(self._unknown)
+        up = self._outlet.up
+        first = self._steps[0] if self._steps else {}
+        unknown = [s for s in self._unknown if up(s)]
+        known = [s for s in first if s not in unknown and up(s)]
+        self.waiting = {*unknown, *known}
         self.undefined = set(unknown)
         for switch in unknown:
             self._outlet.read(self, switch)
-        self._send(self._steps[0] if self._steps else {})
-        self.waiting.update(unknown)
+        for switch in known:
+            self._outlet.apply(self, switch, first[switch])
         self._proceed()
-
-    def _send(self, step: Step) -> None:
-        known = self._outlet.up(step.keys())
-        if self.undefined:
-            known = [switch for switch in known if switch not in self.undefined]
-        self.waiting = set(known)
-        self._outlet.apply(self, step if len(known) == len(step) else {switch: step[switch] for switch in known})
 
     def _proceed(self) -> None:
         while not self.waiting:
@@ -106,7 +103,10 @@ class Rollout:
             if self._at >= len(self._steps) or self._refusal is not None:
                 self._done(self._refusal)
                 return
-            self._send(self._steps[self._at])
+            step = self._steps[self._at]
+            self.waiting = {s for s in step if self._outlet.up(s)}
+            for switch in sorted(self.waiting):
+                self._outlet.apply(self, switch, step[switch])
 
     def acknowledged(self, switches: Iterable[str]) -> None:
         """The switches have applied the changes."""
@@ -145,6 +145,6 @@ class Rollout:
         if changes is None:
             self._outlet.read_later(self, switch)
         elif changes:
-            self._outlet.apply(self, {switch: changes})
+            self._outlet.apply(self, switch, changes)
         else:
             self.acknowledged((switch,))

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from sievenet.control.rollout import Rollout, Step
+from sievenet.control.rollout import Rollout
 from sievenet.control.signals import Apply, Instruction, Read, Soon
 from sievenet.errors import SievenetError
 from sievenet.network import FlowChange, FlowTable
@@ -33,20 +33,18 @@ _NOTHING: Final[tuple[str, list[_Parcel]]] = "", []
 class Switchboard:
     """Numbers requests to switches and routes the answers to their rollouts."""
 
-    def __init__(
-        self, up: Callable[[Collection[str]], Collection[str]], retry: float, saw: Callable[[str, FlowTable], None]
-    ) -> None:
+    def __init__(self, up: Callable[[str], bool], retry: float, saw: Callable[[str, FlowTable], None]) -> None:
         self.now = 0.0
         #: Instructions that the shell has not seen yet.
         self.out: list[Instruction] = []
-        #: Those of some switches that are in use, or being made ready for it.
+        #: Whether a switch is in use, or being made ready for it.
         self.up = up
         #: Who hears first what a switch holds.
         self.saw = saw
         self._retry = retry
         self._serial = 0
         #: Changes that are not sent yet, by switch, and those that were sent together.
-        self._parcels: defaultdict[str, list[_Parcel]] = defaultdict(list)
+        self._parcels: dict[str, list[_Parcel]] = {}
         self._flights: dict[int, tuple[str, list[_Parcel]]] = {}
         self._reads: dict[int, tuple[list[Rollout], str]] = {}
         self._asked: dict[str, list[Rollout]] = {}
@@ -62,11 +60,13 @@ class Switchboard:
 
     # -- for rollouts ----------------------------------------------------------------------
 
-    def apply(self, rollout: Rollout, changes: Step) -> None:
-        """Send changes to switches."""
-        parcels = self._parcels
-        for switch, some in changes.items():
-            parcels[switch].append((rollout, some))
+    def apply(self, rollout: Rollout, switch: str, changes: Sequence[FlowChange]) -> None:
+        """Send changes to a switch."""
+        parcels = self._parcels.get(switch)
+        if parcels is None:
+            self._parcels[switch] = [(rollout, changes)]
+        else:
+            parcels.append((rollout, changes))
 
     def _send(self, switch: str, parcels: list[_Parcel]) -> None:
         serial = self.serial()
@@ -158,7 +158,7 @@ class Switchboard:
     def flush(self) -> None:
         """Send the changes and reads that are due."""
         if self._parcels:
-            parcels, self._parcels = self._parcels, defaultdict(list)
+            parcels, self._parcels = self._parcels, {}
             for switch, some in parcels.items():
                 self._send(switch, some)
         if self._asked:

@@ -13,7 +13,6 @@ since a dz that is larger than a tile becomes all tiles inside it.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -39,9 +38,9 @@ class Tiling:
         #: Their keys.
         self.tiles = tuple(tiles)
         self._width = max(tile.bit_length() for tile in tiles)
-        #: Whose each dz is, by its key, of those as short as the shortest can be without being larger than a tile.
-        self._whose = [0] * (1 << self._width - 1)
-        self._whose += [i for i, tile in enumerate(tiles) for _ in range(1 << self._width - tile.bit_length())]
+        self._first = 1 << self._width - 1
+        #: Whose each dz is, of those as short as the shortest can be without being larger than a tile.
+        self._whose = [i for i, tile in enumerate(tiles) for _ in range(1 << self._width - tile.bit_length())]
 
     @classmethod
     def of(cls, config: ControlConfig, plan: Plan) -> Tiling:
@@ -58,20 +57,23 @@ class Tiling:
         """Keys by partition; one that is larger than a partition becomes all partitions inside it."""
         if len(self.tiles) == 1:
             return [(0, keys)] if keys else []
-        found: defaultdict[int, list[int]] = defaultdict(list)
-        width, whose = self._width, self._whose
+        found: dict[int, list[int]] = {}
+        width, whose, first = self._width, self._whose, self._first
         for key in keys:
             gap = key.bit_length() - width
             if gap >= 0:
-                found[whose[key >> gap]].append(key)
-                continue
-            start = key << -gap
-            first, last = whose[start], whose[start + (1 << -gap) - 1]
-            if first == last:
-                found[first].append(key)
+                i = whose[(key >> gap) - first]
             else:
-                for each in range(first, last + 1):
-                    found[each].append(self.tiles[each])
+                start = (key << -gap) - first
+                i, last = whose[start], whose[start + (1 << -gap) - 1]
+                if i != last:
+                    for each in range(i, last + 1):
+                        found.setdefault(each, []).append(self.tiles[each])
+                    continue
+            if i in found:
+                found[i].append(key)
+            else:
+                found[i] = [key]
         return list(found.items())
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from sievenet.content import Attribute, Filter, Schema, Subscription, ValueSet, encode_subscription
 from sievenet.control.configurators.packed import pack, unpack
 from sievenet.control.covering import Coverer
-from sievenet.control.registrations import Puts, Registrations
+from sievenet.control.registrations import Registrations
 from sievenet.control.registrations.trie import Trie
 from sievenet.control.routes import Routes, Wires
 from sievenet.index import Plan
@@ -39,7 +39,7 @@ def _use() -> None:
     everything = registrations.hand_out()
     registrations.take_home()
     copy = Trie(wires, registrations.routes)
-    copy.put_all(Puts.decode(everything.encode()))
+    copy.put_all(everything)
     unpack(1, wires.names, pack(1, 1, 1, wires, copy.walked()))
     schema = Schema("warm", (Attribute("x", "int", lo=0, hi=1),))
     some = [Subscription([Filter(schema, {"x": ValueSet.of(x)})]) for x in (0, 1)]
@@ -72,9 +72,7 @@ def _merge() -> None:
     holdings.open(switch, ())
     registrations.offer(wires.attach(switch, 1000), [1])
     registrations.want(wires.attach(switch, 1001), [4, 7])
-    needs = holdings.advance(registrations.changes(holdings.switches))
-    rooms.begin("warm", needs, lambda: None, lambda _: None)
-    holdings.settle(needs)
+    holdings.advance(registrations.changes(holdings))
 
 
 def _choose() -> None:

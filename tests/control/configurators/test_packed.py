@@ -53,31 +53,6 @@ def test_columns_say_what_a_walk_found(seed):
         assert listed(found) == one_by_one(3, wires, one.walked())
 
 
-@pytest.mark.parametrize("seed", seeds(6))
-def test_what_is_noted_is_registered_as_soon_as_somebody_asks(seed, monkeypatch):
-    """Among what is put one by one, in its order, however much waits at most."""
-    monkeypatch.setattr("sievenet.control.registrations.trie.trie._KEPT", 1 << seed % 4 * 3)
-    wires, (one, other), _ = tries(seed)
-    r, live = random.Random(seed), []
-    for _ in range(200):
-        offers, wire, keys = r.random() < 0.4, r.choice(list(wires.clients())), [1 << 4 | r.randrange(16)]
-        adds = not live or r.random() < 0.7
-        if adds:
-            live.append((offers, wire, keys))
-        else:
-            offers, wire, keys = live.pop(r.randrange(len(live)))
-        one.put(wire, keys, wants=not offers, adding=adds)
-        if r.random() < 0.5:
-            other.put(wire, keys, wants=not offers, adding=adds)
-        else:
-            other.note(Puts.of([(offers, adds, wire, keys)]))
-        assert one.count == other.count == len(live)
-        if r.random() < 0.1:
-            assert one_by_one(3, wires, one.walked()) == one_by_one(3, wires, other.walked())
-    assert len(one) == len(other)
-    assert list(one.table(-1)) == list(other.table(-1))
-
-
 @pytest.mark.parametrize("shape", [(5, 8), (3, 2, 12), (7,)])
 def test_rows_begin_where_lines_of_the_cache_do(shape):
     array = aligned(shape, np.int64)

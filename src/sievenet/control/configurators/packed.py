@@ -40,6 +40,6 @@ def unpack(category: int, names: Sequence[str], answer: Answer) -> Changes:
         raise CodecError(expected="whole columns", got="parts of some", where="configurator")
     keys = np.frombuffer(answer.places, np.uint64).reshape(2, -1)
     numbers = np.frombuffer(answer.rows, np.uint32)
-    if not sound(numbers, keys, len(names)):
+    if not sound(numbers, keys.shape[1], len(names)) or not (keys[0] | keys[1]).all():
         raise CodecError(expected=f"columns that fit each other, of {len(names)} switches", got="others", where="rows")
     return changes_in(category, names, keys, numbers, used)

@@ -26,8 +26,6 @@ __all__ = ["HEAD", "Changes", "Columns", "Entries", "changes_in"]
 T = TypeVar("T")
 _Words = npt.NDArray[np.uint64]
 _Numbers = npt.NDArray[np.uint32]
-#: Switches, and where the rows of each begin and end.
-_Shares = tuple[list[str], list[int], list[int]]
 
 #: Numbers at the beginning of columns.
 HEAD: Final = 7
@@ -219,34 +217,21 @@ def changes_in(
     tables = _Tables(category, keys, numbers, places)
     at = HEAD + sets + ports
     first = _Step(tables, at + 2 * firstly, rows)
-    shares = _shares(numbers, names, at, firstly)
-    columns = Columns(names, places, numbers) if apart else None
-    found = Changes(_parts(first, _changes, shares), {}, {}, used, columns)
-    if apart:
-        found.first |= _entries(first, shares, apart)
+    found = Changes({}, {}, {}, used, Columns(names, places, numbers) if apart else None)
+    for name, *part in _shares(numbers, names, at, firstly):
+        found.first[name] = Entries(first, *part) if name in apart else _Part(first, _changes, *part)
     at += 2 * firstly + 3 * rows
-    if secondly:
-        second, shares = _Step(tables, at + 2 * secondly, more), _shares(numbers, names, at, secondly)
-        found.second, found.between = _parts(second, _changes, shares), _parts(second, _until, shares)
-        if apart:
-            for name, entries in _entries(second, shares, apart).items():
-                found.second[name] = entries
-                del found.between[name]
+    second = _Step(tables, at + 2 * secondly, more)
+    for name, *part in _shares(numbers, names, at, secondly):
+        if name in apart:
+            found.second[name] = Entries(second, *part)
+        else:
+            found.second[name] = _Part(second, _changes, *part)
+            found.between[name] = _Part(second, _until, *part)
     return found
 
 
-def _shares(numbers: _Numbers, names: Sequence[str], at: int, count: int) -> _Shares:
-    """The switches of a step, and where the rows of each begin and end."""
+def _shares(numbers: _Numbers, names: Sequence[str], at: int, count: int) -> Iterator[tuple[str, int, int]]:
+    """The switches of a step, and which rows are theirs."""
     switches, ends = numbers[at : at + 2 * count].reshape(2, count).tolist()
-    return list(map(names.__getitem__, switches)), [0, *ends][:-1], ends
-
-
-def _parts(step: _Step, of: Callable[[_Step], list[T]], shares: _Shares) -> dict[str, Sequence[T]]:
-    """The part of each switch; no loop in Python, which was most of what a small answer of a configurator cost."""
-    switches, starts, ends = shares
-    return dict(zip(switches, map(_Part, repeat(step), repeat(of), starts, ends), strict=True))
-
-
-def _entries(step: _Step, shares: _Shares, apart: Collection[str]) -> dict[str, Entries]:
-    """Those of switches that make tables of their own."""
-    return {name: Entries(step, start, end) for name, start, end in zip(*shares, strict=True) if name in apart}
+    return zip(map(names.__getitem__, switches), [0, *ends], ends, strict=False)

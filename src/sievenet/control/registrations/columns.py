@@ -171,14 +171,10 @@ def _sorted_to(out: _Numbers, at: int, count: int, end: int, strictly: bool) -> 
 
 
 @compiled
-def sound(out: _Numbers, keys: _Words, switches: int) -> bool:
-    """Whether columns fit each other and the keys of the dz, and numbers what they number."""
-    places = keys.shape[1]
+def sound(out: _Numbers, places: int, switches: int) -> bool:
+    """Whether columns fit each other, and numbers what they number."""
     if out.shape[0] < HEAD:
         return False
-    for i in range(places):
-        if keys[0, i] | keys[1, i] == _NONE:
-            return False
     sets, ports = int(out[1]), int(out[2])
     total = HEAD + sets + ports
     for step in range(2):

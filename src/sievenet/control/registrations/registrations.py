@@ -103,10 +103,6 @@ class Registrations:
         """The opposite of `offer`."""
         self._tree.put(wire, keys, wants=False, adding=False)
 
-    def note(self, puts: Puts) -> None:
-        """All of these, one after the other."""
-        self._tree.note(puts)
-
     def reroute(self, routes: Routes, dead: int = 0) -> None:
         """Use another tree.  `dead` are wires that carry nothing any more."""
         self.routes = routes

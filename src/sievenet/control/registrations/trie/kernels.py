@@ -43,7 +43,6 @@ __all__ = [
     "register",
     "remember_all",
     "shared",
-    "sound",
     "sum_up_all",
     "tally",
 ]
@@ -54,8 +53,6 @@ _Words = npt.NDArray[np.uint64]
 _NONE = np.uint64(0)
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _LOW = np.uint64(1)
-_MOST_KIND = np.uint64(3)
-_MOST_WIRES = np.uint64(1 << 31)
 
 
 # -- masks -----------------------------------------------------------------------------------
@@ -286,30 +283,16 @@ def _sum_up(a: Arrays, node: int, side: int, row: _Words) -> bool:
 
 
 @compiled
-def sound(kinds: _Words, wires: _Words, highs: _Words, lows: _Words) -> bool:
-    """Whether columns from elsewhere are such as `register` takes."""
-    for i in range(kinds.shape[0]):
-        if kinds[i] > _MOST_KIND or wires[i] >= _MOST_WIRES or highs[i] | lows[i] == _NONE:
-            return False
-    return True
-
-
-@compiled
-def tally(uses: _Longs, kinds: _Longs, wires: _Longs) -> tuple[_Longs, int]:
-    """Count what is registered for each wire (-1: nothing ever was); those that come into use, and how much more."""
-    for i in range(wires.shape[0]):
-        if wires[i] >= uses.shape[0]:
-            raise IndexError("there is no such wire")
-    found, count, more = np.empty(wires.shape[0], np.int64), 0, 0
+def tally(uses: _Longs, kinds: _Longs, wires: _Longs) -> _Longs:
+    """Count what is registered for each wire (-1: nothing ever was); the wires that come into use."""
+    found, count = np.empty(wires.shape[0], np.int64), 0
     for i in range(wires.shape[0]):
         before = uses[wires[i]]
         if before <= 0:
             found[count] = wires[i]
             count += 1
-        change = 1 if kinds[i] & 1 else -1
-        uses[wires[i]] = max(before, 0) + change
-        more += change
-    return found[:count], more
+        uses[wires[i]] = max(before, 0) + (1 if kinds[i] & 1 else -1)
+    return found[:count]
 
 
 @compiled

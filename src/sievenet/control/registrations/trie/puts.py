@@ -60,11 +60,9 @@ class Puts(NamedTuple):
         count, rest = divmod(len(data), 32)
         if rest:
             raise CodecError(expected="a multiple of 32 bytes", got=len(data), where="puts")
-        from sievenet.control.registrations.trie.kernels import sound
-
         # A copy, since compiled code would be compiled once more for what cannot be written to.
         kinds, wires, highs, lows = np.frombuffer(bytearray(data), np.uint64).reshape(4, count)
-        if not sound(kinds, wires, highs, lows):
+        if count and (kinds.max() > 3 or wires.max() >= 1 << 31 or not (highs | lows).all()):
             raise CodecError(expected="kinds up to 3, wires from 0 and keys from 1", got="others", where="puts")
         return cls(kinds.view(np.int64), wires.view(np.int64), highs, lows)
 

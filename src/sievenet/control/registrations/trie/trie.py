@@ -27,6 +27,7 @@ from sievenet.control.registrations.trie.layout import (
 )
 from sievenet.control.registrations.trie.puts import Puts, listed, words_of
 from sievenet.control.routes import Ways, Wires
+from sievenet.errors import InvalidInput
 from sievenet.index import CODE_BITS, Dz
 from sievenet.index.code import joined
 
@@ -54,9 +55,6 @@ class Trie:
         self._kinds: list[int] = []
         self._whose: list[int] = []
         self._keys: list[int] = []
-        #: Those that came before them, and how many they are.
-        self._noted: list[Puts] = []
-        self._before = 0
         #: Made with the first registration: a process that has none need not wait for compiled code.
         self._arrays: Arrays | None = None
 
@@ -78,45 +76,26 @@ class Trie:
         change = some if adding else -some
         self.count += change
         self._uses[wire] = max(uses, 0) + change
-        if self._before + len(self._keys) >= _KEPT:
-            self._relieve()
+        if len(self._keys) >= _KEPT:
+            self._carry_out()
+            if self.heedless:
+                self.forget()
 
     def put_all(self, puts: Puts) -> None:
         """Register and take back many, in this order."""
         self._carry_out()
-        if not len(puts.wires):
+        count = len(puts.wires)
+        if not count:
             return
-        from sievenet.control.registrations.trie.kernels import register
+        from sievenet.control.registrations.trie.kernels import register, tally
 
-        self._count(puts)
-        register(self._with_room(len(puts.wires)), *puts)
-
-    def note(self, puts: Puts) -> None:
-        """The same, but not before somebody asks, or there are many."""
-        if self._keys:
-            self._noted.append(self._listed())
-            self._before += len(self._noted[-1].wires)
-        if len(puts.wires):
-            self._count(puts)
-            self._noted.append(puts)
-            self._before += len(puts.wires)
-        if self._before >= _KEPT:
-            self._relieve()
-
-    def _relieve(self) -> None:
-        """Carry out what waits, since it is much."""
-        self._carry_out()
-        if self.heedless:
-            self.forget()
-
-    def _count(self, puts: Puts) -> None:
-        """How much is registered with these, and the ways of wires that come into use by them."""
-        from sievenet.control.registrations.trie.kernels import tally
-
-        fresh, more = tally(self._counts(), puts.kinds, puts.wires)
-        self.count += more
-        for wire in fresh.tolist():
+        uses = self._counts()
+        if puts.wires.max() >= len(uses):
+            raise InvalidInput(expected=f"wires below {len(uses)}", got=int(puts.wires.max()), where="puts")
+        for wire in tally(uses, puts.kinds, puts.wires).tolist():
             self._learn(wire)
+        self.count += 2 * int((puts.kinds & 1).sum()) - count
+        register(self._with_room(count), puts.kinds, puts.wires, puts.highs, puts.lows)
 
     def forget(self) -> None:
         """What is registered now is what the switches know."""
@@ -172,22 +151,17 @@ class Trie:
     def _carry_out(self) -> Arrays | None:
         """Everything that waits; afterwards masks are as wide as those of the wires."""
         a = self._arrays
-        some = self._before + len(self._keys)
+        some = len(self._keys)
         if not some and (a is None or a.ways.shape[2] == self._wires.outs.shape[1]):
             return a
         a = self._with_room(some)
         if some:
             from sievenet.control.registrations.trie.kernels import register
 
-            noted, self._noted, self._before = [*self._noted, self._listed()], [], 0
-            register(a, *map(np.concatenate, zip(*noted, strict=True)))
+            kinds, whose, keys = self._kinds, self._whose, self._keys
+            self._kinds, self._whose, self._keys = [], [], []
+            register(a, np.array(kinds, np.int64), np.array(whose, np.int64), *words_of(keys))
         return a
-
-    def _listed(self) -> Puts:
-        """What came last, no longer in lists."""
-        kinds, whose, keys = self._kinds, self._whose, self._keys
-        self._kinds, self._whose, self._keys = [], [], []
-        return Puts(np.array(kinds, np.int64), np.array(whose, np.int64), *words_of(keys))
 
     def _with_room(self, some: int) -> Arrays:
         """Room for so many requests, and masks as wide as they have to be."""
