@@ -199,7 +199,7 @@ class Custody:
 
     async def again(self, number: int) -> None:
         """Have publishers send what they kept, and go on; subscriptions that are under way know their marks first."""
-        if first := self._under_way.get(number, set()) - {asyncio.current_task()}:
+        if first := self._under_way.get(number):
             await asyncio.wait(first, timeout=PAUSE)
         await self._all(self._return(number, each, True) for each in self._publishing(number))
 

@@ -352,7 +352,7 @@ class Hybrid:
                 try:
                     await self._tell(matcher, number, serving, [(client, id, content)], False)
                 except SievenetError as error:
-                    await self._fail(number, matcher, str(error))
+                    self._spawn(self._fail(number, matcher, str(error)))  # which waits for the marks of this one
         places, marks = self._plane.clients(), await self._custody.marks(number)
         return [(places[name].publisher, *mark) for name, mark in marks.items() if name in places]
 
