@@ -72,7 +72,9 @@ def _merge() -> None:
     holdings.open(switch, ())
     registrations.offer(wires.attach(switch, 1000), [1])
     registrations.want(wires.attach(switch, 1001), [4, 7])
-    holdings.advance(registrations.changes(holdings))
+    needs = holdings.advance(registrations.changes(holdings.switches))
+    rooms.begin("warm", needs, lambda: None, lambda _: None)
+    holdings.settle(needs)
 
 
 def _choose() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from sievenet.control.deployment.sweep import Told
 from sievenet.control.registrations import Changes
 
 __all__ = ["Board"]
+
+#: How often room is made for a step at most; each time what is lacking in up to 64 places, and once is the rule.
+_ROUNDS: Final = 1_000
 
 
 class Board:
@@ -66,7 +70,7 @@ class Board:
             rows[[number for name, number in self._numbers.items() if name in apart]] = 0
         rooms, tables = self._rooms, self._tables
         part = rooms.part(self._who)
-        for _ in range(2):
+        for _ in range(_ROUNDS):
             missing, found, *told = kernels().sweep(places, numbers, rows, rooms.tables, part, least)
             if not len(missing):
                 break
@@ -74,7 +78,7 @@ class Board:
             for i, entries, port in missing.tolist():
                 tables[switches[i]][0].prepare(entries, (port,) if port else ())
         else:
-            raise RuntimeError(f"expected room for changes once it is made, got none in {len(missing)} tables")
+            raise RuntimeError(f"expected room for changes once it is made, got none in {len(missing)} places")
         outcomes: list[list[int]] = found.tolist()
         return outcomes, Told(self._category, *told)
 
