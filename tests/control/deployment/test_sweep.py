@@ -62,6 +62,30 @@ def test_room_that_is_never_made_ends_with_an_error(monkeypatch):
         side.advance()
 
 
+def test_more_ports_than_are_told_at_a_time():
+    side = Side(500, least=True, together=True)
+    side.registrations.offer(side.attach(0, 7), [1])
+    for i in range(70):
+        side.registrations.want(side.attach(1, 1000 + i), [1 << 9 | i])
+    side.advance()
+    assert max(len(side.holdings.table(switch)) for switch in side.holdings.switches) >= 70
+
+
+def test_ports_that_are_known_and_not_used_yet_are_not_forgotten():
+    """Where a table would have more ports than fit in a word, those that nobody uses lose their bits."""
+    side = Side(500, least=True, together=True)
+    side.registrations.offer(side.attach(0, 7), [1])
+    for i in range(63):
+        side.registrations.want(side.attach(1, 1000 + i), [1 << 9 | i])
+        side.advance()
+        side.registrations.unwant(side.attach(1, 1000 + i), [1 << 9 | i])
+        side.advance()
+    for i in range(3):
+        side.registrations.want(side.attach(1, 2000 + i), [1 << 9 | i])
+    side.advance()
+    assert max(len(side.holdings.table(switch)) for switch in side.holdings.switches) >= 3
+
+
 @pytest.mark.parametrize("least", [False, True])
 @pytest.mark.parametrize("seed", seeds(6))
 def test_one_call_does_what_many_do(seed, least):

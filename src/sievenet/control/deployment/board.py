@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -11,11 +10,16 @@ from sievenet.control.deployment.deployment import Deployment, kernels
 from sievenet.control.deployment.rooms import Rooms
 from sievenet.control.deployment.sweep import Told
 from sievenet.control.registrations import Changes
+from sievenet.control.registrations.changes import Entries
+from sievenet.network import FlowChange
 
 __all__ = ["Board"]
 
-#: How often room is made for a step at most; each time what is lacking in up to 64 places, and once is the rule.
-_ROUNDS: Final = 1_000
+
+def _needs(entries: Sequence[FlowChange]) -> tuple[int, frozenset[int]]:
+    """How many entries, and all their ports: if some are learnt at a time, others may lose their bits for them."""
+    assert isinstance(entries, Entries)
+    return len(entries), frozenset[int]().union(*(ports for _, ports in entries.rows if ports is not None))
 
 
 class Board:
@@ -70,13 +74,13 @@ class Board:
             rows[[number for name, number in self._numbers.items() if name in apart]] = 0
         rooms, tables = self._rooms, self._tables
         part = rooms.part(self._who)
-        for _ in range(_ROUNDS):
+        for _ in range(len(first) + 1):  # of at least one switch all that was missing is there the next time
             missing, found, *told = kernels().sweep(places, numbers, rows, rooms.tables, part, least)
             if not len(missing):
                 break
             switches = [*first]
-            for i, entries, port in missing.tolist():
-                tables[switches[i]][0].prepare(entries, (port,) if port else ())
+            for switch in {switches[i] for i in missing[:, 0].tolist()}:
+                tables[switch][0].prepare(*_needs(first[switch]))
         else:
             raise RuntimeError(f"expected room for changes once it is made, got none in {len(missing)} places")
         outcomes: list[list[int]] = found.tolist()
