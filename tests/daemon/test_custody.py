@@ -191,3 +191,36 @@ def test_of_who_does_not_answer_at_once_the_last_mark_counts(monkeypatch):
         assert await marks == {"a": (7, 300)}
 
     run(main())
+
+
+def test_whoever_asks_for_categories_that_there_are_not_fills_no_memory():
+    async def main():
+        net = Publishers("a")
+
+        async def asks(number):
+            await net.custody.mended(number, asyncio.current_task())
+
+        await asyncio.gather(*(asks(number) for number in range(1000, 1100)))
+        await asyncio.sleep(0)
+        assert not net.custody._under_way
+
+    run(main())
+
+
+def test_words_of_an_older_connection_forget_nothing_of_what_is_kept_again():
+    """A client may be back before the daemon has noticed that its connection had ended."""
+
+    async def main():
+        net = Publishers("a")
+        await net.keep()
+        net.custody.lost("a")  # as when it is welcomed: what it has answered was said on another connection
+        work = asyncio.create_task(net.custody.welcomed("a"))
+        await net.told("a")
+        later = asyncio.create_task(net.custody.renew(NUMBER, passed=float("inf")))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert [word.forget for word in net.words("a")] == [0, 0]
+        net.do("a")
+        await asyncio.gather(work, later)
+
+    run(main())

@@ -709,6 +709,28 @@ def test_a_subscriber_that_comes_while_a_matcher_is_given_up_gets_nothing_from_b
     run(main())
 
 
+def test_a_subscription_that_waits_for_a_matcher_to_be_given_up_can_be_taken_back():
+    """Its end does not overtake it; nor is it entered for a connection that has come instead."""
+
+    async def main():
+        async with scene() as it, sievenet.connect(it.daemon.url, name="young", host="h3") as young:
+            await it.divert()
+            held = Held(it.pub)
+            dies(it.matcher)
+            await eventually(lambda: it.hybrid.failures == 1)
+            comes = asyncio.create_task(young.subscribe("reading: any", lambda e: None))
+            await a_while(comes)
+            comes.cancel()
+            await asyncio.wait({comes})
+            held.free.set()
+            number = it.daemon.control.category("reading").number
+            await eventually(lambda: not it.hybrid._custody.mends(number))
+            await young.subscribe("reading: x < 0", lambda e: None)
+            await eventually(lambda: len(it.daemon.control.ids("young")[1]) == 1)
+
+    run(main())
+
+
 def test_a_subscription_under_way_when_a_matcher_is_given_up_gets_nothing_from_before():
     """It stands in the switches already."""
 

@@ -66,6 +66,8 @@ class Express:
         if lane is None:
             return False
         layout, edge = lane
+        if len(data) != _BODY + layout.size:
+            return False
         receiver, segments = self._receiver, edge.segments
         if segments is None or receiver.stuck is not None or receiver.observations is not None:
             return False

@@ -43,6 +43,8 @@ class Components:
         self.orders = Orders(say)
         self.hybrid = Hybrid(control, plane, self.recipients, self.orders)
         self.selector = Selector(control, plane, self.hybrid, config or HybridConfig())
+        #: Subscriptions that wait until what a matcher lost has been sent again.
+        self._waiting: dict[tuple[str, int], asyncio.Task[Any]] = {}
 
     async def handle(self, client: str, message: Message) -> Message | None:
         """Carry out what a component asks for, or note what it says."""
@@ -98,16 +100,35 @@ class Components:
         """What has to be done before a request; returns what the client is told in the end.
 
         Who publishes no more waits until matchers have passed on what it sent. Who subscribes waits while events are
-        sent again that a matcher lost: they are older than the subscription.
+        sent again that a matcher lost: they are older than the subscription. Who takes it back meanwhile waits too.
         """
         if isinstance(message, p.Subscribe):
-            await self.hybrid.settled(message.category, asyncio.current_task())
+            await self._settled(client, message)
+        if isinstance(message, p.Unsubscribe) and (first := self._waiting.get((client, message.id))) is not None:
+            await asyncio.wait({first})
         if not isinstance(message, p.Unadvertise | p.Leave):
             return None
         if not (trouble := await self.hybrid.departure.passed(client)):
             return None
         log.warning("%s leaves, and events may be lost if a matcher fails now: %s", client, trouble)
         return {"unconfirmed": trouble}
+
+    async def _settled(self, client: str, message: p.Subscribe) -> None:
+        work, key = asyncio.current_task(), (client, message.id)
+        assert work is not None
+        self._waiting[key] = work
+        waited = False
+        try:
+            waited = await self.hybrid.settled(message.category, work)
+        finally:
+            if waited:
+                work.add_done_callback(lambda _: self._over(key, work))
+            else:
+                self._over(key, work)
+
+    def _over(self, key: tuple[str, int], work: asyncio.Task[Any]) -> None:
+        if self._waiting.get(key) is work:
+            del self._waiting[key]
 
     def lost(self, client: str) -> None:
         """A connection has ended."""

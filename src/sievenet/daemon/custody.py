@@ -24,6 +24,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from sievenet.control import protocol as p
@@ -176,11 +177,12 @@ class Custody:
         if not self._mending[number]:
             self._mended.pop(number).set()
 
-    async def mended(self, number: int, work: asyncio.Task[Any] | None = None) -> None:
-        """Wait until nothing of a category is mended any more, but not for ever.
+    async def mended(self, number: int, work: asyncio.Task[Any] | None = None) -> bool:
+        """Wait until nothing of a category is mended any more, but not for ever; whether there was something.
 
         From then on nothing is sent again before ``work`` is done, unless it takes long.
         """
+        waited = number in self._mended
         try:
             async with asyncio.timeout(LONGEST):
                 while number in self._mended:
@@ -188,9 +190,15 @@ class Custody:
         except TimeoutError:
             log.warning("category %d: what a matcher lost is not made good after %g s", number, LONGEST)
         if work is not None:
-            under_way = self._under_way.setdefault(number, set())
-            under_way.add(work)
-            work.add_done_callback(under_way.discard)
+            self._under_way.setdefault(number, set()).add(work)
+            work.add_done_callback(partial(self._done, number))
+        return waited
+
+    def _done(self, number: int, work: asyncio.Task[Any]) -> None:
+        under_way = self._under_way[number]
+        under_way.discard(work)
+        if not under_way:
+            del self._under_way[number]  # anybody can ask for any number
 
     async def pause(self, number: int) -> None:
         """Returns when publishers send nothing; whoever does not answer is not waited for."""

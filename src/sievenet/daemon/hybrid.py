@@ -105,7 +105,8 @@ class Hybrid:
         self._custody.left(name)
 
     def welcomed(self, name: str) -> None:
-        """A client is there, perhaps again."""
+        """A client is there, perhaps again, and what was said on an older connection counts no more."""
+        self._custody.lost(name)
         self._spawn(self._custody.welcomed(name))
 
     async def _lose(self, matcher: Matcher) -> None:
@@ -331,9 +332,9 @@ class Hybrid:
         """Whether something of a category goes through a matcher."""
         return any(each.regions(number) for each in self.matchers.values())
 
-    async def settled(self, number: int, work: asyncio.Task[Any] | None = None) -> None:
+    async def settled(self, number: int, work: asyncio.Task[Any] | None = None) -> bool:
         """Returns when nothing is sent again; nothing will be before this work is done, if it does not take long."""
-        await self._custody.mended(number, work)
+        return await self._custody.mended(number, work)
 
     async def subscribed(self, client: str, id: int) -> list[tuple[int, int, int]]:
         """A subscription stands in the switches; returns when it stands in matchers too.

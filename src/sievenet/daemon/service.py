@@ -253,7 +253,7 @@ class Service(RequestService[Peer]):
         client = self._client(peer)
         if isinstance(message, caching.CARRIED):
             return await self.caches.carry_out(client, message)
-        told = await self.components.before(client, message)
+        told, client = await self.components.before(client, message), self._client(peer)
         match message:
             case p.Advertise(request, id, number, content):
                 await self._announced(number)
