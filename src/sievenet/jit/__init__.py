@@ -8,7 +8,7 @@ numba's cache would load machine code that is out of date (see `fingerprint`).
 Who asks for one of them loads numba, which takes a while: import modules with compiled code where they are used. What
 is to be loaded beforehand, and whether it is there, says a `warmup.Warmup`, which loads nothing by itself.
 
-Imports nothing else of Sievenet.
+Imports only `errors`.
 """
 
 from __future__ import annotations
