@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from sievenet.control.protocol import Matched
-from sievenet.daemon.matchers import BACKLOG, LONGEST, REST, SILENCE, WAY, Matcher, Serving
+from sievenet.daemon.matchers import BACKLOG, LONGEST, REST, SILENCE, WAY, Matcher, Serving, uneven
 from sievenet.index import Dz
 
 PLACE = SimpleNamespace(switch="s1", port=3, host="h1")
@@ -79,3 +79,28 @@ def test_what_came_before_counts_as_passed_on_when_nothing_of_it_waits():
     assert one.passed == 11.0 - WAY  # five are at the switch
     one.beat(sign(received=5), 13.0)
     assert one.passed == 13.0 - WAY
+
+
+def serving(name, *regions, number=1, switch="s1", resting=0.0):
+    found = Matcher(name, SimpleNamespace(switch=switch, port=3, host="h1"), 0.0)
+    found.serving[number] = Serving()
+    found.serving[number].regions.update(regions)
+    found.resting = resting
+    return found
+
+
+def test_a_matcher_that_has_come_gets_its_share_of_the_subspaces_at_its_switch():
+    quarters = [Dz(i, 2) for i in range(4)]
+    full = serving("a", *quarters)
+    assert uneven([full], 1, 0.5) == []
+    assert uneven([full, serving("b")], 1, 0.5) == [("s1", dz) for dz in quarters[:2]]
+    assert uneven([full, serving("b")], 2, 0.5) == []  # of another category it has none to give
+    # Nobody there, or not well: nothing changes hands.
+    assert uneven([full, serving("b", switch="s2")], 1, 0.5) == []
+    assert uneven([full, serving("b", resting=9.0)], 1, 0.5) == []
+    # Half as many is enough, and a single subspace is not passed back and forth.
+    assert uneven([full, serving("b", Dz(0, 3), Dz(1, 3))], 1, 0.5) == []
+    assert uneven([serving("a", Dz(0, 0)), serving("b")], 1, 0.5) == []
+    assert uneven([serving("a", Dz(0, 1), Dz(1, 1)), serving("b")], 1, 0.5) == [("s1", Dz(0, 1))]
+    # What it does for other categories counts too.
+    assert uneven([full, serving("b", *quarters, number=2)], 1, 0.5) == []

@@ -256,3 +256,30 @@ def test_a_change_that_saves_less_than_a_hundredth_of_all_is_not_made(more, wort
     assert removable == pytest.approx(100.0)
     assert choice.benefit == pytest.approx(1.0 + worth * more)
     assert (found != present) == worth
+
+
+@pytest.mark.parametrize("method", ["csa", "ssa"])
+@pytest.mark.parametrize("bound", [float("inf"), 1e9])
+def test_a_second_matcher_at_a_switch_gets_half_of_what_one_has_and_keeps_it(method, bound):
+    """One of two died, the other has it all, the first is back: nothing is saved by it, but one has nothing to do."""
+    selector = Selector(None, None, None, HybridConfig(method=method, latency_bound=bound))
+    observations, both, one = seen(range(0, 256, 8)), Counter({"s1": 2}), Counter({"s1": 1})
+    halves = {("s1", Dz(0, 1)), ("s1", Dz(1, 1))}
+    whole = method == "ssa" or bound == float("inf")
+    regions, present = [], frozenset()
+    for where, wanted in [(both, halves), (one, {("s1", Dz(0, 0))}), (both, halves), (both, halves)]:
+        present = frozenset(list(present)[:1]) if where is one else present  # what the dead one had is given up
+        present, *_, regions = selector._chosen(observations, path, where, present, regions)
+        assert present == wanted if whole else len(present) >= sum(where.values())
+
+
+def test_while_the_bound_is_exceeded_subspaces_are_not_cut_for_another_matcher():
+    present = frozenset({("s1", Dz(0, 0))})
+
+    def found(seconds):
+        selector = Selector(None, None, None, HybridConfig(method="ssa", latency_bound=0.01))
+        selector._matcher.add(1000, 1000 * seconds)
+        return selector._chosen(seen(range(0, 256, 8)), path, Counter({"s1": 2}), present, [Dz(0, 0)])[0]
+
+    assert found(0.002) == {("s1", Dz(0, 1)), ("s1", Dz(1, 1))}
+    assert len(found(0.011)) <= 1

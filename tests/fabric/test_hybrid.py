@@ -398,6 +398,49 @@ def test_one_subspace_goes_back_while_others_stay_and_nobody_waits_for_long():
     run(main())
 
 
+@pytest.mark.parametrize("bound", [float("inf"), 60.0])
+def test_a_matcher_that_comes_back_gets_its_share_again_and_nothing_is_lost(bound):
+    """With and without a bound: the space as a whole, or subspaces that are chosen apart."""
+
+    async def main():
+        async with (
+            fabric(control__bits=4, listen__heartbeat=0.1, hybrid__interval=0.3, hybrid__latency_bound=bound) as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            sievenet.connect(daemon.url, name="far", host="h3") as far,
+            matching(daemon, "a", "h1"),
+        ):
+            got, sent, stop, hybrid = [], [], asyncio.Event(), daemon.service.components.hybrid
+            # Narrow ones everywhere: what they get in vain is all over the space.
+            for x in range(8, 1024, 64):
+                await far.subscribe(f"reading: x in [{x}, {x + 2}]", lambda e: got.append(e.payload))
+            task = asyncio.create_task(traffic(pub, stop, sent))
+
+            number, selector = daemon.control.category("reading").number, daemon.service.components.selector
+
+            def loads():
+                return {name: each.load for name, each in hybrid.matchers.items()}
+
+            def everything():
+                """Whether the first has what both had."""
+                return loads()["a"] > 1 or hybrid.matchers["a"].regions(number) == {EVERYTHING}
+
+            async with matching(daemon, "b", "h1"):
+                await eventually(lambda: loads().get("a") and loads().get("b"))
+                changes = selector.changes
+            await eventually(lambda: "b" not in hybrid.matchers and selector.changes > changes and everything())
+            async with matching(daemon, "b", "h1") as back:
+                await eventually(lambda: loads().get("a") and loads().get("b"))
+                begun = back.received
+                await eventually(lambda: back.received > begun + 100)
+                stop.set()
+                await task
+                wanted = [payload for x, payload in sent if x % 64 in (8, 9, 10)]
+                await eventually(lambda: len(got) >= len(wanted))
+                assert sorted(got) == sorted(wanted)
+
+    run(main(), timeout=150)
+
+
 def test_where_tables_have_no_room_for_a_matcher_nothing_is_diverted_and_nobody_waits_for_it(caplog):
     async def main():
         async with (

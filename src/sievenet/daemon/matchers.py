@@ -12,7 +12,7 @@ from sievenet.dataplane.embedded import EmbeddedDataPlane
 from sievenet.dataplane.plane import Attached
 from sievenet.index import Cell, Dz
 
-__all__ = ["BACKLOG", "FLIGHT", "SILENCE", "Matcher", "Serving", "flight_of", "queue_of"]
+__all__ = ["BACKLOG", "FLIGHT", "SILENCE", "Matcher", "Serving", "flight_of", "queue_of", "uneven"]
 
 #: Seconds without a sign of life after which a matcher is given up.
 SILENCE: Final = 1.0
@@ -162,3 +162,21 @@ class Matcher:
     def load(self) -> int:
         """Subspaces that are diverted to it."""
         return sum(len(each.regions) for each in self.serving.values())
+
+
+def uneven(matchers: Iterable[Matcher], number: int, now: float) -> list[tuple[str, Dz]]:
+    """Switches and subspaces of a category that the matcher with most at a switch should give to the one with fewest.
+
+    None while that one has at least half as many: one that is new or back has nothing, and would have nothing for long.
+    """
+    at: dict[str, list[Matcher]] = {}
+    for each in matchers:
+        if each.well(now):
+            at.setdefault(each.switch, []).append(each)
+    found = []
+    for switch, some in at.items():
+        most, fewest = max(some, key=lambda each: each.load), min(each.load for each in some)
+        if 2 * fewest < most.load:
+            regions = sorted(most.regions(number), key=str)
+            found += [(switch, dz) for dz in regions[: (most.load - fewest) // 2]]
+    return found

@@ -11,7 +11,8 @@ The bound is on what clients measure. Every change costs some events a few milli
 as the measured mean keeps the bound, whatever the model expects, and changes that hardly save anything are not made. If
 the mean of an interval is above the bound, some is given back and nothing more is diverted, and for a while (`_strain`)
 less is chosen than the model allows. For the same reason the subspaces stay
-those of the last time, while they will do (`settled`).
+those of the last time, while they will do (`settled`). A matcher that comes to a switch where others are saves nothing,
+and gets its share all the same: subspaces are cut if there are fewer than matchers, or change hands (`uneven`).
 
 What each way takes by itself changes too, with the machine and with what else it carries. So a choice leaves twice as
 much of the bound unused as the ways' means lately differed from one interval to the next: nothing where all is steady.
@@ -35,6 +36,7 @@ from sievenet.control.hybrid.selection import allowed, numbered, settled
 from sievenet.control.plane import ControlPlane
 from sievenet.daemon.hybrid import Hybrid
 from sievenet.daemon.latency import Latency
+from sievenet.daemon.matchers import uneven
 from sievenet.daemon.planes import AnyPlane
 from sievenet.dataplane.plane import Attached
 from sievenet.errors import SievenetError
@@ -178,12 +180,17 @@ class Selector:
         self.took = loop.time() - begin
         pairs, choice, removable, deliveries, self._regions[number] = found
         self._worth[number] = choice, removable, deliveries
-        if pairs == present:
-            return
+        if pairs != present:
+            await self._change(number, present - pairs, pairs - present)
+        elif self._calm() and (moved := frozenset(uneven(self._hybrid.matchers.values(), number, self._hybrid.now()))):
+            await self._change(number, moved, moved)
+
+    async def _change(self, number: int, old: Pairs, new: Pairs) -> None:
+        """Give these back to the network, then divert those."""
         self.changes += 1
-        for switch, dz in sorted(present - pairs, key=str):
+        for switch, dz in sorted(old, key=str):
             await self._hybrid.release(number, dz, switch)
-        for switch, dz in sorted(pairs - present, key=str):
+        for switch, dz in sorted(new, key=str):
             if not self._hybrid.at(switch):
                 continue  # the last one there was given up meanwhile; that was said
             try:
@@ -209,7 +216,8 @@ class Selector:
         # Without a bound everything is filtered exactly, also where nothing has been seen yet.
         whole = self.config.method == "ssa" or self.config.latency_bound == inf
         count = max(where.values(), default=1) if whole else self.config.clusters
-        regions = settled(before, model.cell, model.link + model.hosts, CELL_BITS, count)
+        weights = model.link + model.hosts
+        regions = settled(before, model.cell, weights, CELL_BITS, count, count if whole else 0)
         if whole:
             choice = ssa(model, limit, usable)
             pairs = frozenset((switch, dz) for switch, _ in choice.pairs for dz in regions)
@@ -222,6 +230,8 @@ class Selector:
         if self.config.latency_bound != inf:
             # A change costs events some time: it has to be worth it, and there has to be time left.
             better &= choice.benefit - now.benefit >= _WORTH * model.removable and not self._exceeded()
+        if self._calm() and choice.benefit >= (1 - _WORTH) * now.benefit:
+            better |= _wider(pairs, present, where)  # it saves no more, but somebody has nothing to do
         much = now.penalty > most and self._slow()
         if not better and much:
             # It would do to give some of it back, which disturbs fewer events than to have all of it elsewhere.
@@ -245,6 +255,10 @@ class Selector:
     def _slow(self) -> bool:
         """Whether deliveries of this interval took longer than they may, on average; so it is if there were none."""
         return self._exceeded() or not self._network.events + self._matcher.events
+
+    def _calm(self) -> bool:
+        """Whether there is time for a change that saves nothing."""
+        return self.config.latency_bound == inf or not self._exceeded()
 
     def _exceeded(self) -> bool:
         """Whether there were deliveries in this interval that took longer than they may, on average."""
@@ -355,6 +369,12 @@ def _observed(
 
 def _holds(dz: Dz, cell: int) -> bool:
     return dz.length <= CELL_BITS and cell >> (CELL_BITS - dz.length) == dz.bits
+
+
+def _wider(pairs: Pairs, present: Pairs, where: Mapping[str, int]) -> bool:
+    """Whether these leave fewer matchers without a subspace, at a switch where something is diverted."""
+    new, old = (Counter(switch for switch, _ in each) for each in (pairs, present))
+    return any(0 < old[switch] < min(count, new[switch]) for switch, count in where.items())
 
 
 def _trimmed(model: Model, pairs: Pairs, limit: float) -> tuple[Pairs, Choice]:

@@ -80,13 +80,14 @@ def clusters(cells: Ints, weights: Floats, bits: int, count: int) -> list[Dz]:
     return sorted(found, key=lambda dz: (dz.code, dz.length))
 
 
-def settled(before: list[Dz], cells: Ints, weights: Floats, bits: int, count: int) -> list[Dz]:
+def settled(before: list[Dz], cells: Ints, weights: Floats, bits: int, count: int, least: int = 0) -> list[Dz]:
     """The clusters there are, while they share the weight about as evenly as new ones would: those are returned else.
 
     Weights are never the same twice; were clusters made anew each time, all that is diverted would change with them.
+    There have to be ``least`` of them, if new ones could be so many.
     """
     new = clusters(cells, weights, bits, count)
-    if not before or len(before) > count:
+    if not before or not min(least, len(new)) <= len(before) <= count:
         return new
     heaviest = [np.bincount(numbered(cells, bits, each), weights).max(initial=0.0) for each in (before, new)]
     return before if heaviest[0] <= _UNEVEN * heaviest[1] else new
