@@ -1,6 +1,8 @@
 """Matchers of a daemon that knows its members: they have no login of their own, and rules hold through them."""
 
 import asyncio
+import os
+import sys
 
 from sievenet.cli.matcher import matchers, spread
 from sievenet.index import Dz
@@ -42,3 +44,31 @@ def test_matchers_of_the_daemon_send_each_member_what_its_rules_allow(tmp_path):
             assert not hybrid.matchers
 
     run(main())
+
+
+def test_what_keeps_all_workers_from_serving_is_said_once_and_the_code_is_the_same(tmp_path):
+    """No login: nobody is trusted. With one worker or with several, the command says the same."""
+    access = folder(tmp_path)
+    environment = {name: value for name, value in os.environ.items() if name != "SIEVENET_LOGIN"}
+
+    async def main():
+        async with guarded(access) as daemon:
+
+            async def said(*words):
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "sievenet", "matcher", "--url", daemon.url, *words),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                    env=environment,
+                )
+                out, err = await process.communicate()
+                lines = [line for line in err.decode().splitlines() if not line.startswith("loading")]
+                return process.returncode, out, lines
+
+            alone, several = await said(), await said("--workers", "3")
+            assert alone[0] == 2
+            assert len(alone[2]) == 1
+            assert several == alone
+
+    run(main(), timeout=120)

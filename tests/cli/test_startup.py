@@ -9,6 +9,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
+from sievenet.cli import main
 from sievenet.cli.up import up
 from sievenet.control import warmup
 from sievenet.errors import Unavailable
@@ -52,3 +53,30 @@ def test_a_fabric_with_limits_loads_what_keeps_them_before_anything_is_open(monk
     found = CliRunner().invoke(up, ["--port", "0", "--data-port", "0", *flags])
     assert isinstance(found.exception, Unavailable), found.output
     assert [(each.func, each.args) for each in loaded] == [(warmup.load, more)]
+
+
+def test_a_process_that_is_to_end_with_its_input_ends_when_that_does_whatever_it_is_doing():
+    code = "from sievenet.cli.shutdown import end_with_input; end_with_input(); print('there', flush=True)\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", code + "import threading; threading.Event().wait()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout.readline() == "there\n"
+            process.stdin.write("words mean nothing\n")
+            process.stdin.flush()
+            assert process.poll() is None
+            process.stdin.close()
+            assert process.wait(60) == -signal.SIGTERM
+        finally:
+            process.kill()
+
+
+def test_workers_are_refused_with_a_login_and_the_way_out_is_said(tmp_path):
+    (tmp_path / "mat.login").touch()
+    found = CliRunner().invoke(main, ["matcher", "--workers", "2"], env={"SIEVENET_LOGIN": str(tmp_path / "mat.login")})
+    assert found.exit_code == 2
+    assert "sievenet keys certificate FOLDER NAME --role component" in found.stderr
+    assert "start `sievenet matcher --host HOST --login NAME.login` once for each" in found.stderr

@@ -85,6 +85,37 @@ def child(process, name):
     raise AssertionError(f"{name} is not there")
 
 
+def running(pid):
+    """Whether a process is there, and not merely waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_workers_end_when_the_command_that_started_them_is_killed():
+    async def main():
+        async with by_hand() as daemon:
+            hybrid = daemon.service.components.hybrid
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "sievenet", "matcher", "--url", daemon.url, "--name", "w", "--host", "h2"),
+                *("--workers", "2"),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            await eventually(lambda: sorted(hybrid.matchers) == ["w-1", "w-2"], timeout=60)
+            workers = [child(process, name) for name in ("w-1", "w-2")]
+            os.kill(workers[0], signal.SIGKILL)  # one that was started again ends as well
+            await eventually(lambda: "w-1" not in hybrid.matchers, timeout=60)
+            await eventually(lambda: "w-1" in hybrid.matchers, timeout=60)
+            workers[0] = child(process, "w-1")
+            process.kill()
+            await process.wait()
+            await eventually(lambda: not any(map(running, workers)), timeout=30)
+            await eventually(lambda: not hybrid.matchers)
+
+    run(main(), timeout=150)
+
+
 def test_workers_share_the_subspaces_of_their_switch_and_return_and_end_together_under_traffic():
     async def main():
         async with (

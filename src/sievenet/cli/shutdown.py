@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["stop_signal", "unless_stopped"]
+__all__ = ["end_with_input", "stop_signal", "unless_stopped"]
 
 T = TypeVar("T")
 
@@ -22,6 +24,22 @@ def stop_signal() -> asyncio.Event:
         with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):
             loop.add_signal_handler(number, stop.set)
     return stop
+
+
+def end_with_input() -> None:
+    """Ask this process to end (SIGTERM) when its standard input does.
+
+    For a process whose standard input is a pipe from the one that started it: the system closes that pipe however the
+    other one ends, also if it is killed.
+    """
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="end with input", daemon=True).start()
 
 
 async def unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
