@@ -108,7 +108,10 @@ class Rejected(SievenetError):
 
 
 class Dropped(Rejected):
-    """Events that were published before were dropped by the network; what is published with this call was not sent."""
+    """Events that were published before were dropped by the network.
+
+    A call of `publish` that raises this has sent nothing; `publish_many` may have sent the first events of its batch.
+    """
 
     def __init__(self, message: str = "", *, count: int = 0, quota: bool = False) -> None:
         super().__init__(message)

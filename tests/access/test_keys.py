@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from sievenet.access.audit import AuditLog
+from sievenet.access.doorkeeper import Doorkeeper
 from sievenet.access.folder import Folder, Watched
 from sievenet.access.gate import Keyring, MemberGate, member_of
 from sievenet.access.identity import Credentials, Role
@@ -213,7 +214,15 @@ def test_mistakes_are_told(tmp_path):
     sievenet("authority", folder)
     assert "nobody yet" in sievenet("members", folder)
     assert "authority already" in sievenet("authority", folder, code=2)
-    assert "--role" in sievenet("token", folder, "a", code=2)
+    assert "Expected --role (observer, client, operator, component), got none: `a` is no member yet" in sievenet(
+        "token", folder, "a", code=2
+    )
+    # A router or a daemon whose name is no member, or whose login is elsewhere.
+    found = CliRunner().invoke(command, ["router", "--listen", "127.0.0.1:0", "--name", "r", "--access", str(folder)])
+    assert found.exit_code == 2
+    assert f"`sievenet keys certificate {folder} r --role component` makes it" in found.stderr
+    with pytest.raises(InvalidInput, match=r"Expected the login of daemon, got no file .*keys certificate"):
+        Doorkeeper(Folder(folder))
     sievenet("token", folder, "a", "--role", "client")
     assert "with the role client" in sievenet("token", folder, "a", "--role", "operator", code=2)
     assert "a name of letters" in sievenet("token", folder, "a.b", "--role", "client", code=2)

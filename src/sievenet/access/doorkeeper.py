@@ -63,6 +63,10 @@ class Doorkeeper:
 
     def _load_tls(self) -> None:
         if self._login is not None:
+            folder, name = self._login.parent, self._login.stem
+            if not self._login.exists():
+                made = f"`sievenet keys certificate {folder} {name} --role component` makes it"
+                raise InvalidInput(f"Expected the login of {name}, got no file {self._login}: {made}")
             login = load_login(self._login)
             self.tls, self.dial_tls = login.listening(), login.dialling()
 

@@ -205,7 +205,8 @@ class Folder:
         member = self._members().get(name)
         if member is None:
             if role is None:
-                raise InvalidInput(expected="--role for a new member", got=f"`{name}, which is none yet`")
+                roles = ", ".join(each.value for each in Role)
+                raise InvalidInput(f"Expected --role ({roles}), got none: `{name}` is no member yet")
             return role
         if role not in (None, member.role):
             raise Rejected(f"{name} is a member with the role {member.role.value}; change it in members.toml")
