@@ -150,6 +150,13 @@ class Inspection:
         flows = [f for space in self._controller.spaces.values() for f in space.table(switch)]
         return FlowTable(flows + self._controller.fleet.diversions.flows(switch))
 
+    @property
+    def under_way(self) -> bool:
+        """Whether changes are on their way to switches, which may hold something else than they should until then."""
+        return any(
+            space.held or not all(lane.idle for lane in space.lanes) for space in self._controller.spaces.values()
+        )
+
     def lanes(self) -> list[int]:
         """The numbers of all lanes' holdings, in the order of `picture`."""
         return [lane.holdings.number for _, lane in pictured(self._controller)]
