@@ -12,6 +12,8 @@ from sievenet.client.latency import Latency
 from sievenet.client.registrations import Registrations
 from sievenet.client.url import parse_url
 from sievenet.content import Attribute, Filter, Schema, Subscription
+from sievenet.content.codec import encode_subscription
+from sievenet.content.parser import parse_subscription
 from sievenet.errors import Dropped, InvalidInput
 from sievenet.session.backoff import TRANSITIONS, Backoff, State
 
@@ -155,3 +157,24 @@ def test_a_publisher_is_told_once_of_all_that_was_dropped_since_the_last_time():
     allowance.told({"over_quota": 0, "unpermitted": 1})
     with pytest.raises(Dropped, match=r"^1 events were dropped: the rules"):
         allowance.check()
+
+
+def test_the_log_hears_once_what_a_registration_is_narrowed_to(caplog):
+    allowance, ledger = Allowance(), Registrations()
+    first, second = (ledger.add("subscription", "t", ALL, encode_subscription(ALL)) for _ in range(2))
+    less, least = (parse_subscription(text, SCHEMA) for text in ("x < 5", "x < 3"))
+
+    def answered(entry, allowed):
+        caplog.clear()
+        answer = {} if allowed is None else {"narrowed": encode_subscription(allowed)}
+        assert allowance.answered(entry, answer) == allowed
+        return len(caplog.records)
+
+    assert [answered(entry, less) for entry in (first, second, first, second)] == [1, 1, 0, 0]
+    assert [answered(first, least), answered(first, least), answered(first, less)] == [1, 0, 1]
+    # What stood as it was asked for meanwhile is narrowed anew.
+    assert [answered(second, each) for each in (None, less, less)] == [0, 1, 0]
+    # What is remembered is bounded.
+    for _ in range(5000):
+        allowance.answered(ledger.add("subscription", "t", ALL, b""), {"narrowed": encode_subscription(less)})
+    assert len(allowance._logged) == 4096

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from sievenet.client.registrations import Registration
 from sievenet.content.codec import decode_subscription
@@ -20,6 +20,9 @@ __all__ = ["Allowance"]
 
 log = logging.getLogger("sievenet.client")
 
+#: Narrowed registrations of which it is known what the log has heard.
+_LOGGED: Final = 4096
+
 
 class Allowance:
     """Of one node."""
@@ -27,6 +30,8 @@ class Allowance:
     def __init__(self) -> None:
         #: What advertisements were narrowed to.
         self._less: dict[int, Subscription] = {}
+        #: What the log was told last that registrations were narrowed to; of the latest.
+        self._logged: dict[int, bytes] = {}
         #: Why events were dropped, until the publisher is told.
         self.refusal: SievenetError | None = None
         #: How many since it was told: over the quota, and against the rules.
@@ -37,9 +42,15 @@ class Allowance:
         content = answer.get("narrowed") if isinstance(answer, dict) else None
         if not isinstance(content, bytes):
             self._less.pop(entry.id, None)
+            self._logged.pop(entry.id, None)
             return None
         allowed = decode_subscription(entry.wanted.schema, content)
-        log.warning("the %s of `%s` is narrowed to what is allowed: `%s`", entry.kind, entry.wanted, allowed)
+        # It is answered again after each connection, and when events come from a cache no more.
+        if self._logged.pop(entry.id, None) != content:
+            log.warning("the %s of `%s` is narrowed to what is allowed: `%s`", entry.kind, entry.wanted, allowed)
+        self._logged[entry.id] = content
+        if len(self._logged) > _LOGGED:
+            del self._logged[next(iter(self._logged))]
         if entry.kind == "advertisement":
             self._less[entry.id] = allowed
         return allowed
