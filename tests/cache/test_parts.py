@@ -24,6 +24,7 @@ from sievenet.cache.search import search
 from sievenet.cache.spill import Spill
 from sievenet.cache.states import TRANSITIONS, State, diagram
 from sievenet.cache.subscriber import Deliver, Lost, Say, Subscriber
+from sievenet.cachehost.disks import Disks
 from sievenet.errors import CodecError, InvalidInput, Unavailable
 from tests.cache.world import Remainders
 
@@ -209,6 +210,70 @@ def test_what_a_full_disk_took_by_half_hides_nothing_that_comes_later(tmp_path, 
     # What the disk did not take is written with what comes next.
     ring.append([record(2)], 1.0)
     assert Ring(spill=Spill(tmp_path / "ring", 1 << 20), durable=True).between(0, 9) == [record(1), record(2)]
+
+
+def test_a_durable_ring_knows_since_when_its_disk_takes_nothing_and_writes_all_of_it_later(tmp_path, monkeypatch):
+    ring, write = Ring(seconds=1e9, spill=Spill(tmp_path, 1 << 24), durable=True), os.write
+
+    def full(handle, data):
+        raise OSError(28, "No space left on device")
+
+    ring.append([record(0)], 1.0)
+    assert ring.unwritten is None
+    monkeypatch.setattr(os, "write", full)
+    for at in range(20):  # several blocks
+        ring.append([record(i) for i in range(1 + 500 * at, 501 + 500 * at)], 2.0 + at)
+    assert (ring.unwritten, ring.failures) == (2.0, 1)
+    assert "No space left" in ring.trouble
+    assert Ring(spill=Spill(tmp_path, 1 << 24), durable=True).next == 1
+    # With room again, all of it is written, though nothing more comes.
+    monkeypatch.setattr(os, "write", write)
+    ring.trim(30.0)
+    assert ring.unwritten is None
+    again = Ring(seconds=1e9, spill=Spill(tmp_path, 1 << 24), durable=True)
+    assert again.between(0, 1 << 20) == [record(i) for i in range(10_001)]
+    # Its own bound may be too small as well.
+    small = Ring(seconds=1e9, spill=Spill(tmp_path / "small", 1000), durable=True)
+    small.append([record(i) for i in range(100)], 5.0)
+    assert (small.unwritten, small.failures) == (5.0, 0)
+    assert "room for all that comes within 1,000 bytes" in small.trouble
+
+
+def test_the_log_hears_of_a_disk_once_and_when_that_is_over(tmp_path, monkeypatch):
+    ring, other, write = Ring(spill=Spill(tmp_path, 1 << 24), durable=True), Ring(), os.write
+    disks = Disks({"ev": ring, "other": other})
+
+    def full(handle, data):
+        raise OSError(28, "No space left on device")
+
+    def second(now):
+        ring.append([record(int(now))], now)
+        return disks.complaints(now)
+
+    assert second(1.0) == []
+    monkeypatch.setattr(os, "write", full)
+    [told] = second(2.0)
+    assert "events of ev are not durable until they can be written: Cannot write" in told
+    assert [second(float(now)) for now in range(3, 80)] == [[]] * 77
+    why, seconds = disks.trouble(80.0)
+    assert "No space left" in why
+    assert seconds == 78.0
+    # A disk that takes something now and then is not over it.
+    monkeypatch.setattr(os, "write", write)
+    assert second(81.0) == []
+    assert disks.trouble(81.0) == ("", 0.0)
+    monkeypatch.setattr(os, "write", full)
+    assert second(85.0) == []
+    assert disks.trouble(86.0)[1] == 1.0
+    monkeypatch.setattr(os, "write", write)
+    assert [second(float(now)) for now in range(87, 95)] == [[]] * 8
+    assert second(95.0) == ["events of ev are durable again: all are written"]
+    # Where nothing is to be durable, each complaint is heard once a minute at most.
+    told = []
+    for now in range(100, 200):
+        other.failures, other.trouble = other.failures + 1, f"no room at {now}"
+        told += disks.complaints(float(now))
+    assert told == ["events of other: no room at 100", "events of other: no room at 160"]
 
 
 @pytest.mark.parametrize("policy", ["end", "oldest"])

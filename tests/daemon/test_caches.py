@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from sievenet.cli.cache import _text
 from sievenet.content.filter import Filter, Subscription
 from sievenet.control import caching as c
 from sievenet.daemon import caches as module
@@ -156,6 +157,22 @@ def test_a_cache_that_does_not_answer_is_passed_over(monkeypatch):
         world.gone.add("y")
         with pytest.raises(Unavailable, match="not connected"):
             await world.assign("b", content=b"other")
+
+    run(main())
+
+
+def test_a_durable_cache_that_cannot_write_is_not_called_durable():
+    async def main():
+        world = World()
+        world.serve("x", durable=True)
+        world.caches.handle("x", c.CacheLoad(disk=9, trouble="No space left", unwritten=100.0))
+        [row] = world.caches.status()
+        assert (row["durable"], row["trouble"], row["unwritten"], row["disk"]) == (False, "No space left", 100.0, 9)
+        assert _text(row).endswith("MB on disk, not durable for 100 s: No space left")
+        world.caches.handle("x", c.CacheLoad(disk=9))
+        [row] = world.caches.status()
+        assert (row["durable"], row["trouble"], row["unwritten"]) == (True, "", 0.0)
+        assert _text(row).endswith("MB on disk, durable")
 
     run(main())
 

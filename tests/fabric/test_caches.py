@@ -10,7 +10,9 @@ import pytest
 
 import sievenet
 from sievenet.access.identity import Role
-from sievenet.cachehost import CacheHost, CacheSettings
+from sievenet.cache.ring import Ring
+from sievenet.cache.spill import Spill
+from sievenet.cachehost import CacheHost, CacheSettings, disks
 from sievenet.errors import InvalidInput, Rejected, Unavailable
 from sievenet.transport import Publishing
 from tests.access.harness import now
@@ -253,6 +255,37 @@ def test_what_came_before_is_replayed_then_events_are_live():
             timed = Slow(await sub.subscribe("reading", since=now() - timedelta(minutes=5)), 1e6)
             await eventually(lambda: rest.got == named.got == list(range(1991, 2010)))
             await eventually(lambda: timed.got == list(range(2010)))
+
+    run(main())
+
+
+def test_a_durable_cache_says_that_its_disk_takes_nothing_and_when_that_is_over(tmp_path, caplog, monkeypatch):
+    settings = CacheSettings(folder=tmp_path, disk=1 << 24, durable=True)
+
+    async def main():
+        async with scene(settings, keep=["reading"]) as (daemon, pub, _, _):
+
+            def row():
+                return daemon.service.caches.status()[0]
+
+            assert row()["durable"]
+            with monkeypatch.context() as broken:
+                broken.setattr(Spill, "append", full)
+                await flood(pub, 10, 1e6)
+                await eventually(lambda: row()["trouble"] == "No space left on device")
+                assert not row()["durable"]
+                await eventually(lambda: row()["unwritten"] > 0)
+                [trouble] = (await daemon.answers.status())["troubles"]
+                assert trouble.startswith("cache cache has not been durable for ")
+                assert trouble.endswith(" s: No space left on device")
+            monkeypatch.setattr(disks, "_SURE", 0.0)
+            await eventually(lambda: row()["durable"] and "durable again" in caplog.text)
+            assert caplog.text.count("No space left") == 1
+            assert (await daemon.answers.status())["troubles"] == []
+        assert Ring(spill=Spill(tmp_path / "reading", 1 << 24), durable=True).next == 10
+
+    def full(*_):
+        raise Unavailable("No space left on device")
 
     run(main())
 

@@ -32,6 +32,8 @@ _RECORDS: Final = 4096
 _BYTES: Final = 1 << 20
 #: Blocks that were read from disk and are kept for the next look.
 _READ: Final = 8
+#: Seconds until a disk that did not take something is tried again, if nothing comes.
+_AGAIN: Final = 1.0
 #: What a record costs in memory beside its bytes, roughly.
 _OVERHEAD: Final = 56
 
@@ -70,6 +72,9 @@ class Ring:
         #: Times that the disk did not take what it should or gave back less; what it said last, until that was told.
         self.failures = 0
         self.trouble = ""
+        #: Since when a durable ring has not written all that came; None while it has.
+        self.unwritten: float | None = None
+        self._retry = 0.0
         if spill is not None:
             self._recover(spill)
 
@@ -126,8 +131,16 @@ class Ring:
             self.next += len(some)
             at += len(some)
             if self._durable:
-                self._save(block)
+                self._write(now)
         return begin
+
+    def _write(self, now: float) -> None:
+        """Write what came, behind all that the disk has not taken before."""
+        late = [self._blocks[-1]] if self.unwritten is None else list(self._blocks)
+        if all(self._save(block) for block in late):
+            self.unwritten = None
+        elif self.unwritten is None:
+            self.unwritten = now
 
     def _last(self) -> _Block:
         last = self._blocks[-1] if self._blocks else None
@@ -146,14 +159,21 @@ class Ring:
         if not rest:
             return True
         if not spill.fits(sum(map(len, rest)) + 12 * len(rest) + 12):
+            self._refused(f"Expected room for all that comes within {spill.max_bytes:,} bytes on disk")
             return False
         try:
             spill.append(block.start, rest, block.times[block.on_disk :])
         except Unavailable as error:
-            self._fails(str(error))
+            if self.unwritten is None:
+                self._fails(str(error))
+            self._refused(str(error))
             return False
         block.on_disk = block.count
         return True
+
+    def _refused(self, why: str) -> None:
+        if self._durable:
+            self.trouble = why
 
     def _fails(self, what: str) -> None:
         self.failures += 1
@@ -161,6 +181,9 @@ class Ring:
 
     def trim(self, now: float, needed: int | None = None) -> None:
         """Drop what is too old, unless somebody needs it from an offset on; keep within the bounds in any case."""
+        if self.unwritten is not None and now >= self._retry:
+            self._retry = now + _AGAIN
+            self._write(now)
         oldest = now - self._seconds
         while len(self._blocks) > 1 and self._blocks[0].last < oldest:
             if needed is not None and self._blocks[1].start > needed:

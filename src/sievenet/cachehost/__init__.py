@@ -2,6 +2,7 @@
 
     host      a component that keeps packets and sends them to subscribers (`CacheHost`)
     settings  what it may use (`CacheSettings`)
+    disks     what is told of disks that do not take what comes
     filters   which records match, by schemas
     envelope  records as packets inside packets of a twin, many at a time
 

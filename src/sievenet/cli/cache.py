@@ -124,8 +124,14 @@ def _text(row: dict[str, Any]) -> str:
         f"{row['cache']}: responsible for {row['assigned']} subscriptions, serves {row['active']}, "
         f"standby for {row['standby']}, {row['rate']:,.0f} events/s, "
         f"{row['waiting']} events wait, {row['received']} received, {row['sent']} sent, {row['dropped']} dropped, "
-        f"{kept:.1f} MB in memory, {row['disk'] / 1e6:.1f} MB on disk" + (", durable" if row["durable"] else "")
+        f"{kept:.1f} MB in memory, {row['disk'] / 1e6:.1f} MB on disk" + _durable(row)
     )
+
+
+def _durable(row: dict[str, Any]) -> str:
+    if row["trouble"]:
+        return f", not durable for {row['unwritten']:,.0f} s: {row['trouble']}"
+    return ", durable" if row["durable"] else ""
 
 
 async def _cache(

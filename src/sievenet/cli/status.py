@@ -209,6 +209,7 @@ def status_tables(found: dict[str, Any], rates: dict[str, float] | None = None) 
     if len(found["switches"]) > 40:
         switches.add_row(f"… and {len(found['switches']) - 40} more")
     tables: list[RenderableType] = [top, categories, *([newest] if samples else []), clients, switches]
+    tables += found.get("troubles", ())
     tables += _shared(found.get("shared"))
     tables += _configurators(found.get("control"), table)
     if line := found.get("tuning", {}).get("line"):

@@ -43,6 +43,7 @@ __all__ = [
 _MOST: Final = 1 << 18
 _Word = Annotated[bytes, msgspec.Meta(max_length=_MOST)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+#: Events per second, or seconds.
 _Rate = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 
@@ -117,6 +118,9 @@ class CacheLoad(Message, frozen=True):
     active: Annotated[tuple[Number, ...], msgspec.Meta(max_length=1 << 16)] = ()
     #: Of some subscriptions: events per second that came for what they want, and that went to them.
     rates: Annotated[tuple[tuple[Number, _Rate, _Rate], ...], msgspec.Meta(max_length=4096)] = ()
+    #: Why a durable cache does not write to disk what comes, and for how many seconds; empty while it does.
+    trouble: Text = ""
+    unwritten: _Rate = 0.0
 
 
 # -- from the daemon -----------------------------------------------------------------------

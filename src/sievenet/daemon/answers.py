@@ -65,6 +65,8 @@ class Answers:
         #: What goes through matchers, and their names.
         self.hybrid: Callable[[], dict[str, Any]] = dict
         self.matchers: Callable[[], Collection[str]] = tuple
+        #: What each cache has and does.
+        self.caches: Callable[[], Collection[dict[str, Any]]] = tuple
         #: Where a control plane is kept that is shared between machines, and who leads.
         self.sharing: Callable[[], dict[str, Any] | None] = lambda: None
         self._control = control
@@ -157,6 +159,11 @@ class Answers:
             "tuning": self._tuner.status(),
             "control": self._control.configurators(),
             "shared": self.sharing(),
+            "troubles": [
+                f"cache {each['cache']} has not been durable for {each['unwritten']:,.0f} s: {each['trouble']}"
+                for each in self.caches()
+                if each["trouble"]
+            ],
             "set_aside": [{"what": each.what, "error": each.error} for each in self._control.aside[:_ASIDE]],
             "set_aside_count": len(self._control.aside),
             "clients": await self._clients(),

@@ -201,6 +201,7 @@ class Daemon(Starting):
         """Look after matchers, and choose what goes through them."""
         hybrid, selector = self.service.components.hybrid, self.service.components.selector
         self.answers.hybrid, self.answers.matchers = selector.answer, lambda: hybrid.matchers
+        self.answers.caches = self.service.caches.status
         self._stack.push_async_callback(hybrid.close)
         for work in (hybrid.watch(), selector.run()):
             self._stack.callback(self._tasks.begin(work).cancel)

@@ -230,6 +230,7 @@ _MEANINGS: Final = {
     ("cache", "waiting"): "Events that wait in a cache.",
     ("cache", "memory"): "Bytes of events that a cache has in memory.",
     ("cache", "disk"): "Bytes of events that a cache has on disk.",
+    ("cache", "unwritten"): "Seconds for which a durable cache has not written all that came; 0 while it does.",
 }
 #: What only grows in the rows of components.
 _GROWING: Final = frozenset(("received", "sent", "dropped", "unwanted"))
