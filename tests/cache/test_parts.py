@@ -518,6 +518,49 @@ def test_in_a_span_every_jump_may_be_a_loss():
 # -- the rest ------------------------------------------------------------------------------
 
 
+def test_a_cache_knows_for_how_long_it_has_everything(tmp_path):
+    cache = Cache(seed=1)
+
+    def ring():
+        return Ring(seconds=100.0, spill=Spill(tmp_path, 1 << 24), durable=True)
+
+    def arrive(*whens):
+        for when in whens:
+            cache.arrive("c", [record(int(when))], when)
+
+    def whole(now, since=0.0):
+        cache.unassign(7)
+        cache.assign(7, "c", None, "need", since)
+        return cache.whole(7, now)
+
+    cache.open("c", ring, Remainders(), 1.0)
+    assert whole(5.0) == 4.0
+    arrive(5.0, 6.0, 7.0)
+    assert whole(10.0) == 9.0
+    assert whole(10.0, since=4.0) == 6.0
+    # It was away, and knows what comes from the next event on.
+    cache.interrupted(10.0)
+    assert whole(12.0) == 0.0
+    arrive(13.0, 14.0)
+    assert whole(20.0) == 7.0
+    # Its port dropped something, nobody knows yet how much.
+    cache.missed(20.0)
+    assert whole(20.5) == 0.0
+    # Another process goes on with what is on disk.
+    cache = Cache(seed=2)
+    cache.open("c", ring, Remainders(), 30.0)
+    assert whole(30.0) == 0.0
+    arrive(31.0)
+    assert whole(35.0) == 4.0
+    # What is too old is gone.
+    cache = Cache(seed=3)
+    cache.open("c", lambda: Ring(seconds=10.0), Remainders(), 0.0)
+    for when in range(3):
+        cache.arrive("c", [record(5000 * when + i) for i in range(5000)], 10.0 * when)
+    cache.tick(25.0)
+    assert whole(25.0) < 25.0
+
+
 def test_held_events_are_bounded_and_come_per_source_in_order():
     held = Held(3)
     assert held.add((1, 1, 5), "a") is None

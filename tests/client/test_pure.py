@@ -1,12 +1,14 @@
 """Small pure parts of the client: backoff, ledger, latency, URL."""
 
 import math
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sievenet.client.allowance import Allowance
+from sievenet.client.cacheoptions import CacheOptions
 from sievenet.client.connector import connect
 from sievenet.client.latency import Latency
 from sievenet.client.registrations import Registrations
@@ -178,3 +180,16 @@ def test_the_log_hears_once_what_a_registration_is_narrowed_to(caplog):
     for _ in range(5000):
         allowance.answered(ledger.add("subscription", "t", ALL, b""), {"narrowed": encode_subscription(less)})
     assert len(allowance._logged) == 4096
+
+
+def test_the_past_begins_before_the_call_however_long_the_call_takes(monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr("sievenet.client.cacheoptions.time.monotonic", lambda: clock[0])
+    wall = datetime.now(UTC)
+    monkeypatch.setattr("sievenet.client.cacheoptions.time.time", wall.timestamp)
+    asked = [10, wall - timedelta(seconds=20), wall + timedelta(seconds=5), 0.0, (1, 2, 3)]
+    options = [CacheOptions.of(None, "end", since, None) for since in asked]
+    assert [each.back for each in options] == [10, 20, 0, 0, 1e9]
+    clock[0] += 7  # a busy machine
+    assert [each.back for each in options] == pytest.approx([17, 27, 2, 7, 1e9])
+    assert CacheOptions.of(5, "end", None, None).back == 0

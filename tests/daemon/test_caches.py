@@ -21,6 +21,8 @@ class World:
     def __init__(self):
         self.told = []
         self.dumb, self.gone = set(), set()
+        #: Seconds of the past that each of them has all of.
+        self.whole = {}
         self.caches = Caches(self.tell)
 
     def tell(self, name, message):
@@ -28,15 +30,17 @@ class World:
             return False
         self.told.append((name, message))
         if isinstance(message, c.Assign) and name not in self.dumb:
-            asyncio.get_running_loop().call_soon(self.caches.handle, name, c.Assumed(message.number))
+            asyncio.get_running_loop().call_soon(
+                self.caches.handle, name, c.Assumed(message.number, whole=self.whole.get(name, 0.0))
+            )
         return True
 
     def serve(self, *names, durable=False):
         for name in names:
             self.caches.handle(name, c.ServeCache(1, durable))
 
-    async def assign(self, client, id=1, content=b"all", past=False, limit=0.0):
-        return await self.caches.assign(client, id, WANTED, content, past, limit=limit)
+    async def assign(self, client, id=1, content=b"all", past=False, limit=0.0, back=0.0):
+        return await self.caches.assign(client, id, WANTED, content, past, limit=limit, back=back)
 
     def responsible(self):
         return {(each.client, each.id): (each.cache, each.standby) for each in self.caches._assignments.values()}
@@ -157,6 +161,47 @@ def test_a_cache_that_does_not_answer_is_passed_over(monkeypatch):
         world.gone.add("y")
         with pytest.raises(Unavailable, match="not connected"):
             await world.assign("b", content=b"other")
+
+    run(main())
+
+
+def test_who_wants_the_past_gets_it_from_the_cache_that_lacks_less(monkeypatch):
+    async def main():
+        world = World()
+        world.serve("x", "y", durable=True)
+        world.whole = {"x": 20.0, "y": 3600.0}
+        assert (await world.assign("a", past=True, back=60.0))["cache"] == "y"
+        assert world.responsible()["a", 1] == ("y", "x")
+        assert (await world.assign("a", past=True, back=60.0))["cache"] == "y"
+        # Its words go to that one.
+        world.caches.handle("a", c.ToCache(1, b"word"))
+        assert world.of("y", c.FromSubscriber)
+        assert not world.of("x", c.FromSubscriber)
+        # What the first one has is enough, or as much.
+        assert (await world.assign("b", past=True, back=10.0))["cache"] == "x"
+        world.whole["y"] = 20.0
+        assert (await world.assign("c", past=True, back=60.0))["cache"] == "x"
+        # One that does not answer is not waited for beyond its patience, and one alone serves as it can.
+        monkeypatch.setattr(module, "_PATIENCE", 0.05)
+        world.dumb.add("y")
+        assert (await world.assign("d", past=True, back=60.0))["cache"] == "x"
+        world.caches.lost("y")
+        assert (await world.assign("e", past=True, back=60.0))["cache"] == "x"
+
+    run(main())
+
+
+def test_a_cache_that_goes_while_another_is_asked_for_the_past_is_not_chosen():
+    async def main():
+        world = World()
+        world.serve("x", "y", durable=True)
+        world.dumb.add("y")
+        asked = asyncio.create_task(world.assign("a", past=True, back=60.0))
+        await eventually(lambda: world.of("y", c.Assign))
+        world.caches.lost("x")
+        world.dumb.clear()
+        world.caches.handle("y", c.Assumed(world.of("y", c.Assign)[0].number))
+        assert (await asked)["cache"] == "y"
 
     run(main())
 

@@ -6,6 +6,7 @@ import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 import sievenet
@@ -13,6 +14,7 @@ from sievenet.access.identity import Role
 from sievenet.cache.ring import Ring
 from sievenet.cache.spill import Spill
 from sievenet.cachehost import CacheHost, CacheSettings, disks
+from sievenet.client.cacheoptions import CacheOptions
 from sievenet.errors import InvalidInput, Rejected, Unavailable
 from sievenet.transport import Publishing
 from tests.access.harness import now
@@ -255,6 +257,49 @@ def test_what_came_before_is_replayed_then_events_are_live():
             timed = Slow(await sub.subscribe("reading", since=now() - timedelta(minutes=5)), 1e6)
             await eventually(lambda: rest.got == named.got == list(range(1991, 2010)))
             await eventually(lambda: timed.got == list(range(2010)))
+
+    run(main())
+
+
+def test_a_call_that_takes_a_minute_still_begins_where_it_was_asked_to(monkeypatch):
+    of = CacheOptions.of
+
+    def busy(*arguments):
+        options = of(*arguments)
+        return msgspec.structs.replace(options, called=options.called - 60)
+
+    async def main():
+        async with scene(CacheSettings(seconds=600.0), keep=["reading"]) as (_, pub, cache, sub):
+            await flood(pub, 10, 1e6)
+            await eventually(lambda: cache.statistics().received == 10)
+            cache._offset += 30  # half a minute goes by
+            monkeypatch.setattr(CacheOptions, "of", staticmethod(busy))
+            past = Slow(await sub.subscribe("reading", since=1), 1e6)
+            await eventually(lambda: past.got == list(range(10)))
+
+    run(main())
+
+
+@pytest.mark.parametrize("away", ["c1", "c2"])
+def test_the_past_comes_from_the_cache_that_was_not_away(away):
+    async def main():
+        async with (
+            fabric() as daemon,
+            publisher(daemon, name="pub", host="h1") as pub,
+            CacheHost(daemon.url, name="c1", host="h2", keep=["reading"]) as one,
+            CacheHost(daemon.url, name="c2", host="h2", keep=["reading"]) as two,
+            sievenet.connect(daemon.url, name="sub", host="h3") as sub,
+        ):
+            caches, gaps = {"c1": one, "c2": two}, []
+            await flood(pub, 10, 1e6)
+            await eventually(lambda: one.statistics().received == two.statistics().received == 10)
+            caches[away].core.interrupted(0.0)
+            await flood(pub, 10, 1e6, 10)
+            await eventually(lambda: one.statistics().received == two.statistics().received == 20)
+            past = Slow(await sub.subscribe("reading", since=60, on_gap=gaps.append), 1e6)
+            await eventually(lambda: past.got == list(range(20)))
+            assert past.caches().cache == ({"c1", "c2"} - {away}).pop()
+            assert gaps == []
 
     run(main())
 

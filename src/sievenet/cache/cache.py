@@ -84,6 +84,11 @@ class Cache:
             self._leave(member, found)
             self._places[found.category].reserved.pop(member, None)
 
+    def whole(self, member: int, now: float) -> float:
+        """For how many seconds nothing that a subscription wants can be missing here."""
+        found = self._subscribers[member]
+        return max(0.0, now - max(found.since, self._places[found.category].whole(now)))
+
     def hold(self, member: int, back: float, until: float, now: float) -> None:
         """Keep what came for a subscription since some seconds ago: it cannot ask for it yet, but may until a time."""
         found = self._subscribers.get(member)

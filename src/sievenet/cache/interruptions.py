@@ -63,6 +63,11 @@ class Interruptions:
         return found
 
     @property
+    def last(self) -> int | None:
+        """The offset behind which nothing is missing; None if nothing is anywhere."""
+        return max((end for _, end, _ in self._closed), default=None)
+
+    @property
     def points(self) -> frozenset[int]:
         """The offsets before which something of any source may be missing."""
         return frozenset(start for start, end, _ in self._closed if start == end)

@@ -76,6 +76,18 @@ class Place:
     #: Offsets that are kept for subscriptions that are about to ask, and until when.
     reserved: dict[int, tuple[int, float]] = field(default_factory=dict)
 
+    def whole(self, now: float) -> float:
+        """Since when nothing that came is missing."""
+        ring, last = self.ring, self.interruptions.last
+        if self.interruptions.begun is not None or (last is not None and last >= ring.next):
+            return now
+        since = [self.began]
+        if ring.first > 0 and ring.oldest is not None:
+            since.append(ring.oldest)
+        if last is not None:
+            since.append(ring.when(max(last, ring.first)))
+        return max(since)
+
     def trim(self, now: float) -> None:
         """Let go of what is too old and nobody needs."""
         self.reserved = {member: each for member, each in self.reserved.items() if each[1] > now}

@@ -291,6 +291,11 @@ class Ring:
                 return block.start + bisect_left(block.times, when)
         return self.next
 
+    def when(self, offset: int) -> float:
+        """When the record at an offset came, which is there."""
+        block = self._blocks[bisect_right(self._starts, offset) - 1]
+        return block.times[offset - block.start]
+
     @property
     def oldest(self) -> float | None:
         """When the oldest record came."""

@@ -26,6 +26,7 @@ from sievenet.access.login import Login
 from sievenet.cache import messages
 from sievenet.cache.cache import Cache, CacheStatistics, Sending
 from sievenet.cache.ring import Ring
+from sievenet.cachehost.disks import Disks
 from sievenet.cachehost.envelope import gathered, inside, joined, record_of, records_of, rows_of
 from sievenet.cachehost.filters import SchemaFilters
 from sievenet.cachehost.settings import CacheSettings, claimed
@@ -101,8 +102,7 @@ class CacheHost(Starting):
         self._wake = asyncio.Event()
         self._tasks = Tasks()
         self._losses = self._drops = 0
-        #: Failures of each category's disk of which the log has heard.
-        self._failures: dict[str, int] = {}
+        self._disks = Disks(self._rings)
         self._offset: float | None = None
 
     # -- life -----------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class CacheHost(Starting):
                 self._hear(number, word)
 
     async def _assign(self, number: int, client: str, name: str, content: bytes) -> None:
-        error = ""
+        error, whole = "", 0.0
         try:
             category = await self._node.category(name)
             wanted = decode_subscription(category.schema, content)
@@ -213,10 +213,11 @@ class CacheHost(Starting):
             self._assigned[number] = found
             self._groups[name, frozenset([client])] = found.recipient
             self.core.assign(number, name, wanted, (name, content), found.since)
+            whole = self.core.whole(number, self._now())
         except SievenetError as problem:
             error = str(problem)[:256] or "failed"
             log.warning("subscription of %s in %s: %s", client, name, error)
-        self._node.tell(c.Assumed(number, error))
+        self._node.tell(c.Assumed(number, error, whole))
 
     def _since(self, wanted: Subscription) -> float:
         """Since when everything that is wanted comes here."""
@@ -376,10 +377,8 @@ class CacheHost(Starting):
             await asyncio.sleep(_REPORT)
             now = self.core.statistics()
             disk = sum(ring.disk for ring in self._rings.values())
-            for name, ring in self._rings.items():
-                if ring.failures != self._failures.get(name, 0):
-                    self._failures[name] = ring.failures
-                    log.warning("%s, events of %s: %s", self.name, name, ring.trouble)
+            for complaint in self._disks.complaints(self._now()):
+                log.warning("%s: %s", self.name, complaint)
             active, rates = tuple(self.core.served), tuple(self.core.rates(self._now())[:_NEEDS])
             load = (now.received, now.sent, now.dropped, now.waiting, now.memory, disk, active, rates)
-            self._node.tell(c.CacheLoad(*load))
+            self._node.tell(c.CacheLoad(*load, *self._disks.trouble(self._now())))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import sys
+import time
 from base64 import b64encode
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -148,6 +149,8 @@ async def _sub(
     def gone(gap: Gap) -> None:
         click.echo(msgspec.json.encode(gap_json(gap)).decode() if as_json else str(gap), err=not as_json)
 
+    # The past is counted from here, however long connecting takes.
+    began, since = time.monotonic(), transport.get("since")
     left = [count]
     printed: Counter[Feed] = Counter()
     feeds: list[Feed] = []
@@ -159,7 +162,10 @@ async def _sub(
 
                 await node.schema(load_schema(schema_name))
             options: dict[str, Any] = {**transport, "on_gap": gone} if transport else {}
-            feeds += [await node.subscribe(each, queue=queue, when_full=when_full, **options) for each in filters]
+            for each in filters:
+                if isinstance(since, float):
+                    options["since"] = since + time.monotonic() - began
+                feeds.append(await node.subscribe(each, queue=queue, when_full=when_full, **options))
             for feed in feeds:
                 click.echo(f"{node.name} at {node.host} subscribed to {feed}", err=True)
             readers += [asyncio.create_task(_print(feed, left, printed, as_json, payloads)) for feed in feeds]

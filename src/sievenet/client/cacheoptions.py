@@ -28,9 +28,11 @@ class CacheOptions(msgspec.Struct, frozen=True):
     #: Events per second; None if it is measured how fast the application takes them.
     limit: float | None
     on_full: OnFull = "end"
-    #: Seconds to begin before now, or the event to begin behind.
+    #: Seconds to begin before the call (less than 0 is after it), or the event to begin behind.
     since: float | Position | None = None
     on_gap: Callable[[Gap], None] | None = None
+    #: When the call was, by the system's clock that never jumps.
+    called: float = 0.0
 
     @staticmethod
     def of(max_rate: Any, on_full: Any, since: Any, on_gap: Callable[[Gap], None] | None) -> CacheOptions | None:
@@ -45,7 +47,18 @@ class CacheOptions(msgspec.Struct, frozen=True):
         ):
             expected = 'events per second, above 0 and at most 1e9, or "measured"'
             raise InvalidInput(expected=expected, got=max_rate, where="max_rate")
-        return CacheOptions(None if limit is None else float(limit), on_full, _beginning(since), on_gap)
+        limit = None if limit is None else float(limit)
+        return CacheOptions(limit, on_full, _beginning(since), on_gap, time.monotonic())
+
+    @property
+    def back(self) -> float:
+        """Seconds from this moment back to where it begins: however long the call takes, nothing is left out.
+
+        When an event was is not known here: far back.
+        """
+        if self.since is None or isinstance(self.since, Position):
+            return 0.0 if self.since is None else _LONGEST
+        return max(0.0, self.since + time.monotonic() - self.called)
 
 
 class CacheStatistics(msgspec.Struct, frozen=True):
@@ -67,7 +80,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _beginning(since: Any) -> float | Position | None:
-    """Seconds before now, or the event to begin behind."""
+    """Seconds before the call, or the event to begin behind."""
     if since is None:
         return None
     if isinstance(since, Delivery):
@@ -75,7 +88,7 @@ def _beginning(since: Any) -> float | Position | None:
     if isinstance(since, datetime):
         if since.tzinfo is None:
             raise InvalidInput(expected="a time with its time zone", got=str(since), where="since")
-        since = min(max(0.0, time.time() - since.timestamp()), _LONGEST)  # caches remember less
+        return min(time.time() - since.timestamp(), _LONGEST)  # caches remember less
     if isinstance(since, tuple) and len(since) == 3 and all(map(_is_number, since)) and since[2] < 1 << 63:
         return Position(*since)
     if isinstance(since, bool) or not isinstance(since, int | float):

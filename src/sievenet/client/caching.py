@@ -100,8 +100,10 @@ class CacheSink:
     async def _ask(self) -> None:
         content, past = self.entry.content, self._options.since is not None
         known, schema, id = self._node.catalog.known, self._schema, self.entry.id
-        limit = self._options.limit or 0.0
-        answer = await self._node.session().call(lambda n: c.Cache(n, id, known(schema).number, content, past, limit))
+        limit, back = self._options.limit or 0.0, self._options.back
+        answer = await self._node.session().call(
+            lambda n: c.Cache(n, id, known(schema).number, content, past, limit, back)
+        )
         self.cache, self.number = str(answer["cache"]), int(answer["number"])
 
     def stands(self) -> None:
@@ -109,10 +111,9 @@ class CacheSink:
         self.core.began(self._now())
         self._timer = self._loop.call_later(_TICK, self._tick)
         since = self._options.since
-        if isinstance(since, Position):
-            self._do(self.core.replay(self._now(), 1e9, since))
-        elif since is not None:
-            self._do(self.core.replay(self._now(), since))
+        if since is not None:
+            after = since if isinstance(since, Position) else None
+            self._do(self.core.replay(self._now(), self._options.back, after))
 
     def renewed(self) -> None:
         """There is another connection, perhaps to another daemon: it may not know that a cache is wanted."""

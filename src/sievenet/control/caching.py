@@ -59,6 +59,8 @@ class Cache(Message, frozen=True):
     past: bool = False
     #: Events per second that are enough; 0 if that is not known.
     limit: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
+    #: Seconds of the past that are wanted.
+    back: _Rate = 0.0
 
 
 class Uncache(Message, frozen=True):
@@ -87,6 +89,8 @@ class Assumed(Message, frozen=True):
 
     number: Number
     error: Text = ""
+    #: For how many seconds it has all that the subscription wants.
+    whole: _Rate = 0.0
 
 
 class AskPort(Message, frozen=True):

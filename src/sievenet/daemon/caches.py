@@ -51,6 +51,8 @@ _SILENT: Final = 1.0
 _QUIET: Final = 3.0
 _LOOKED: Final = 3.0
 _HELD: Final = 120.0
+#: What a row of `status` has from the cache's own words.
+_SAID: Final = ("received", "sent", "dropped", "waiting", "memory", "disk", "unwritten", "trouble")
 
 
 @dataclass
@@ -64,6 +66,9 @@ class _Assignment:
     past: bool
     #: Events per second; 0 if that is not known.
     limit: float = 0.0
+    #: Seconds of the past that are wanted, and of which each cache has all.
+    back: float = 0.0
+    whole: dict[str, float] = field(default_factory=dict)
     #: When the subscriber last said something to its cache.
     heard: float = float("-inf")
     cache: str | None = None
@@ -105,7 +110,15 @@ class Caches:
     # -- subscribers ----------------------------------------------------------------------
 
     async def assign(
-        self, client: str, id: int, held: Subscription, content: bytes, past: bool, most: int = 0, limit: float = 0.0
+        self,
+        client: str,
+        id: int,
+        held: Subscription,
+        content: bytes,
+        past: bool,
+        most: int = 0,
+        limit: float = 0.0,
+        back: float = 0.0,
     ) -> dict[str, Any]:
         """Have a cache responsible for what is allowed of a subscription (also in bytes); `Unavailable` if none can.
 
@@ -120,13 +133,15 @@ class Caches:
         if found is None or found.content != content:
             self.end(client, id)
             number = next(self._numbers)
-            found = self._assignments[number] = _Assignment(number, client, id, held, content, past, limit)
+            found = self._assignments[number] = _Assignment(number, client, id, held, content, past, limit, back)
             self._of[client, id] = number
             self._held[client] += 1
             self._bytes[client] += len(content)
         async with found.turn:
             if found.cache is None:
                 await self._entrust(found)
+                if past:
+                    await self._prefer_whole(found)
         if found.standby is None:
             self._tasks.begin(self._again(found))
         return {"cache": found.cache, "number": found.number}
@@ -144,6 +159,17 @@ class Caches:
             reason = f"{name}: {error}"
             self._loads.get(name, Load()).needs.pop(found.number, None)
         raise Unavailable(f"No cache for the subscription: {reason}")
+
+    async def _prefer_whole(self, found: _Assignment) -> None:
+        """If a cache lacks some of the past that is wanted, have its standby serve instead where that lacks less."""
+        if found.whole.get(found.cache or "", 0.0) >= found.back:
+            return
+        await self._stand_by(found)
+        first, second = found.cache, found.standby
+        if first is None:  # it went meanwhile
+            await self._entrust(found)
+        elif second is not None and found.whole.get(second, 0.0) > found.whole.get(first, 0.0):
+            found.cache, found.standby = second, first
 
     async def _stand_by(self, found: _Assignment) -> None:
         """Have a second cache keep what a subscription wants."""
@@ -223,9 +249,11 @@ class Caches:
             case c.ServeCache(request, durable):
                 self._serves(sender, durable)
                 return Done(request)
-            case c.Assumed(number, error):
+            case c.Assumed(number, error, whole):
                 answer = self._waiting.get((number, sender))
                 if answer is not None and not answer.done():
+                    if number in self._assignments:
+                        self._assignments[number].whole[sender] = whole
                     answer.set_result(error)
             case c.ToSubscriber(number, word):
                 found = self._assignments.get(number)
@@ -361,17 +389,12 @@ class Caches:
             rows.append(
                 {
                     "cache": name,
-                    "durable": load.durable,
+                    "durable": load.durable and not said.trouble,
                     "assigned": own,
                     "standby": len(load.needs) - own,
                     "rate": round(load.rate, 1),
                     "active": len(load.active),
-                    "received": said.received,
-                    "sent": said.sent,
-                    "dropped": said.dropped,
-                    "waiting": said.waiting,
-                    "memory": said.memory,
-                    "disk": said.disk,
+                    **{each: getattr(said, each) for each in _SAID},
                 }
             )
         return rows

@@ -278,11 +278,11 @@ class Service(RequestService[Peer]):
             case p.Unsubscribe(request, id):
                 await self.components.unsubscribed(client, id)
                 await control.unsubscribe(client, id)
-            case caching.Cache(request, id, number, content, past, limit):
+            case caching.Cache(request, id, number, content, past, limit, back):
                 wanted = await self._decoded(number, content, identity)
                 decision = self._clearance.decide(identity, client, id, "subscribe", wanted)
                 held, most = (decision.allowed, decision.content(content)), identity.quota.subscriptions
-                return p.Done(request, await self.caches.assign(client, id, *held, past, most, limit))
+                return p.Done(request, await self.caches.assign(client, id, *held, past, most, limit, back))
             case _ if isinstance(message, Components.MESSAGES):
                 return await self.components.handle(client, message)
             case p.Renew(request, report):
