@@ -1,5 +1,6 @@
 """Signals to a command that still compiles: it ends at once, since nothing is open yet."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from sievenet.cli import main
+from sievenet.cli import main, startup
 from sievenet.cli.up import up
 from sievenet.control import warmup
 from sievenet.errors import Unavailable
@@ -80,3 +81,16 @@ def test_workers_are_refused_with_a_login_and_the_way_out_is_said(tmp_path):
     assert found.exit_code == 2
     assert "sievenet keys certificate FOLDER NAME --role component" in found.stderr
     assert "start `sievenet matcher --host HOST --login NAME.login` once for each" in found.stderr
+
+
+@pytest.mark.parametrize(("soon", "told"), [(0.0, "for the compiler\n"), (60.0, "")])
+def test_who_waits_long_is_told_for_what(monkeypatch, capsys, soon, told):
+    monkeypatch.setattr(startup, "_SOON", soon)
+
+    async def main():
+        with startup.told_if_long("for the compiler"):
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert capsys.readouterr().err == told

@@ -10,10 +10,11 @@ from typing import Final
 
 import click
 
-__all__ = ["load_first"]
+__all__ = ["load_first", "told_if_long"]
 
 #: Seconds of loading after which somebody who waits is told why.
 _PATIENCE: Final = 3.0
+_SOON: Final = 2.0
 
 
 async def load_first(load: Callable[[], None]) -> None:
@@ -29,6 +30,16 @@ async def load_first(load: Callable[[], None]) -> None:
                 err=True,
             )
         await loading
+
+
+@contextlib.contextmanager
+def told_if_long(what: str) -> Iterator[None]:
+    """Somebody who waits is told after two seconds for what."""
+    timer = asyncio.get_running_loop().call_later(_SOON, lambda: click.echo(what, err=True))
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextlib.contextmanager

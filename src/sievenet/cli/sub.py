@@ -17,6 +17,7 @@ import msgspec
 from sievenet.cli.app import Refusal
 from sievenet.cli.fabric import duration, run, seconds_text, url_option
 from sievenet.cli.output import json_option
+from sievenet.cli.startup import told_if_long
 from sievenet.cli.transport import gap_json, received_text, subscriber_options, subscribing
 
 if TYPE_CHECKING:
@@ -162,10 +163,11 @@ async def _sub(
 
                 await node.schema(load_schema(schema_name))
             options: dict[str, Any] = {**transport, "on_gap": gone} if transport else {}
-            for each in filters:
-                if isinstance(since, float):
-                    options["since"] = since + time.monotonic() - began
-                feeds.append(await node.subscribe(each, queue=queue, when_full=when_full, **options))
+            with told_if_long("subscribing; the first time, the inner loops are loaded or compiled …"):
+                for each in filters:
+                    if isinstance(since, float):
+                        options["since"] = since + time.monotonic() - began
+                    feeds.append(await node.subscribe(each, queue=queue, when_full=when_full, **options))
             for feed in feeds:
                 click.echo(f"{node.name} at {node.host} subscribed to {feed}", err=True)
             readers += [asyncio.create_task(_print(feed, left, printed, as_json, payloads)) for feed in feeds]
